@@ -26,7 +26,7 @@ REQUIRED = (
     "outcomes_asked", "quorum_changes", "trims", "reader_rewinds", "reader_failovers", "reader_all_send_all",
     "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
     "copies_changes_committed", "pauses", "metadata_rebuilt", "latest_answered", "latest_refused",
-    "disk_full_refusals", "trims_on_full_disks", "forged_messages", "forged_answers", "forged_pulls",
+    "disk_full_refusals", "transfers", "trims_on_full_disks", "forged_messages", "forged_answers", "forged_pulls",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
@@ -40,7 +40,7 @@ RARE = dict.fromkeys(("rollbacks_lost", "reader_slow_members", "reader_trims", "
 """How many runs require the counts that some 200 seeds in a row leave at 0."""
 
 SUMMARY = (
-    *REQUIRED, "copies_changes_aborted", "expands_committed", "contracts_committed", "transfers", "snapshots",
+    *REQUIRED, "copies_changes_aborted", "expands_committed", "contracts_committed", "snapshots",
     "restarts", "corrupt_repairs",
     "appends_acked", "duplicates_answered", "rollbacks_told", "renumberings", "quorum_changes_during_rollback",
     "rollbacks_ambushed_written", "rollbacks_ambushed_durable", "rollbacks_ambushed_acked",

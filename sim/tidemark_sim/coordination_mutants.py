@@ -9,12 +9,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from tidemark_core.base.effects import SetTimer
 from tidemark_core.log_plane import LogPlane
 from tidemark_core.replication import ensembles as core_ensembles
 from tidemark_core.replication import leader as core_leader
 from tidemark_core.replication.coordinator import Coordinator
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.floors import Floors
+from tidemark_core.replication.leader import TRANSFER_TIMER, Leader
 
 from .mutant import Mutant, substitute
 
@@ -63,6 +65,29 @@ def _o42_any_nonce(stack: ExitStack) -> None:
     substitute(stack, Coordinator, "_answers_doubt", lambda self, m: True)
 
 
+def _o47_appends_go_on(stack: ExitStack) -> None:
+    def refuse_append(self: Leader, batch: Any) -> Any:
+        transfer, self.transfer = self.transfer, None
+        try:
+            return original(self, batch)
+        finally:
+            self.transfer = transfer
+
+    original = Leader._refuse_append
+    substitute(stack, Leader, "_refuse_append", refuse_append)
+
+
+def _o47_not_again(stack: ExitStack) -> None:
+    def without_timer(original: Any) -> Any:
+        return lambda self, now_ms, *rest: [
+            effect for effect in original(self, now_ms, *rest)
+            if not (isinstance(effect, SetTimer) and effect.name == TRANSFER_TIMER)
+        ]
+
+    for name in ("on_ack", "on_local_durable"):
+        substitute(stack, Leader, name, without_timer(Leader.__dict__[name]))
+
+
 def _o3b_no_wait(stack: ExitStack) -> None:
     def adopt(self: Coordinator, now_ms: int, record: Any, revision: int) -> Any:
         before, self.leased = self.leased, True
@@ -88,6 +113,8 @@ COORDINATION_MUTANTS: tuple[Mutant, ...] = (
     Mutant("O27b", "a contract needs a majority of those who stay", _o27b_any_contract, "contracts"),
     Mutant("O42", "another process of a node is not heard", _o42_any_boot, "operators"),
     Mutant("O42 nonce", "a doubt ends with the answer to its fence", _o42_any_nonce, "operators"),
+    Mutant("O47", "a leader holds appends while it hands over", _o47_appends_go_on, "operators"),
+    Mutant("O47 again", "the hold begins again when the target is ready", _o47_not_again, "operators"),
     Mutant("O3b", "a driver that shows progress keeps its PREPARE", _o3b_no_wait, "operators"),
     Mutant("O3b progress", "the driver of a PREPARE shows progress", _o3b_no_progress, "operators"),
 )

@@ -22,7 +22,7 @@ import tidemark_core.upr
 from tests.core.rule_books import BOOKS, Entry, asserting_tests, cited, entries, ids_in, names, sentences
 
 RULES = [
-    *(f"O{number}" for number in range(1, 47)), "O3b", "O27b", "O32b",
+    *(f"O{number}" for number in range(1, 48)), "O3b", "O27b", "O32b",
     *(f"H{number}" for number in range(1, 7)), "H3b",
     *(f"A{number}" for number in range(1, 5)), *(f"K{number}" for number in range(1, 22)),
     "K14b", "K14c", "K14d", "K14e", "K15b", "K15c", "K15d", "K20b",

@@ -9,7 +9,7 @@ from typing import Any
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import Member, OperatorId, ShardKind
 from tidemark_core.replication.messages import Appended, Operation
-from tidemark_core.replication.records import CoordinatorSettings, ShardRecord, StartChange, first_record
+from tidemark_core.replication.records import CoordinatorSettings, ShardRecord, StartChange, StartTransfer, first_record
 from tidemark_core.replication.replica import Limits
 from tidemark_sim import liveness
 from tidemark_sim.clients import Producer
@@ -167,6 +167,13 @@ class Scenario:
             f"n{old}" if old else None, f"n{new}" if new else None,
         )
         self.world.operators[operator].request(event, outcome.append)
+        return outcome
+
+    def transfer(self, to: int, operator: str = "op1") -> list[Any]:
+        """Ask for node `to` to lead; the list receives the outcome."""
+        outcome: list[Any] = []
+        self.world.operators[operator].request(
+            StartTransfer(self.shard, self.world.request_number(), f"n{to}"), outcome.append)
         return outcome
 
     def when_operator_sends(self, kind: type, action: Callable[[], bool]) -> None:

@@ -92,6 +92,7 @@ O33 COMMIT is stored with the new member's head
 O34 Commit swaps the cursors
 O35 STEADY clears the operation
 O36 The leader cannot leave
+O47 A leader holds appends while it hands over
 O37 An expand is a swap without an old member
 O38 A contract ships nothing
 O39 A contract waits for the remaining majority

@@ -98,7 +98,7 @@ class Election:
     clocks: dict[Member, int] = field(default_factory=dict)   # what their answers said of them
     leader: Member | None = None
     told: tuple[tuple[Member, EntryId], ...] = ()   # followers named in BecomeLeader
-    grace_over: bool = False
+    grace_over: bool | None = None   # None: no grace began yet, and the timer of an earlier election says nothing
     refused: bool = False      # by a leader that refused before: there is nobody better, elect again in a while
 
 
@@ -497,6 +497,7 @@ class Coordinator:
             # Without the target of a transfer another member leads, and the transfer is refused (O12).
             awaited = self._cut or (self.transfer is not None and self.transfer.to in missing)
             grace_ms = self.settings.retry_ms if awaited else self.settings.grace_ms
+            election.grace_over = False
             return [SetTimer(self.address, GRACE_TIMER, now_ms + grace_ms)]
         heads = self._eligible(election)
         self._damage_waits = self._damage_waits and heads is election.heads
@@ -870,8 +871,9 @@ class Coordinator:
             # A grace that ends meanwhile means nothing; the others are still wanted once the outcome is known.
             return [] if name == GRACE_TIMER else [SetTimer(self.address, name, now_ms + self.settings.retry_ms)]
         if name == GRACE_TIMER:
-            if self.election is not None:
-                self.election.grace_over = True
+            if self.election is None or self.election.grace_over is None:
+                return []
+            self.election.grace_over = True
             return self._maybe_choose(now_ms)
         if name == RENEWAL_TIMER:
             return self._renew()

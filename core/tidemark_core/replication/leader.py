@@ -87,7 +87,8 @@ class Transfer:
 
     to: Member
     asker: Peer
-    ready: bool = False
+    ready: bool = False       # the asker heard so since it asked last
+    prolonged: bool = False   # the hold began again when `to` had everything, which happens once (O47)
 
 
 class Leader:
@@ -550,7 +551,7 @@ class Leader:
             effects += self._arm_resend(now_ms)
         effects += self._push(cursor)
         self._shrink_tail()
-        return effects + self._transfer_ready()
+        return effects + self._transfer_ready(now_ms)
 
     def _is_late(self, cursor: Cursor) -> bool:
         """Say whether an acknowledgement moves nothing: a majority held as much already, and a majority decides."""
@@ -599,7 +600,7 @@ class Leader:
             self._pushed_later, self._dirty = False, True
         if not self.cursors:
             self._shrink_tail()
-        return self.outcomes.on_durable(self.durable) + self.advance(now_ms) + self._transfer_ready()
+        return self.outcomes.on_durable(self.durable) + self.advance(now_ms) + self._transfer_ready(now_ms)
 
     # --- what is safe -------------------------------------------------------------------------------------
 
@@ -839,6 +840,7 @@ class Leader:
     # --- handing leadership over --------------------------------------------------------------------------
 
     def on_prepare_transfer(self, now_ms: int, sender: Peer, m: PrepareTransfer) -> list[Effect]:
+        """Rule O47: new appends are held from here on, and the asker hears when the target has everything."""
         replica = self.replica
         if m.epoch != self.epoch:
             return replica.reject(sender, m, Reason.STALE_EPOCH)
@@ -848,29 +850,36 @@ class Leader:
         if cursor is None or cursor.status is not CursorStatus.ATTACHED:
             return replica.reject(sender, m, Reason.NODE_UNAVAILABLE, f"{m.to} does not follow")
         if self.transfer is not None and self.transfer.to == m.to:
-            self.transfer = Transfer(m.to, sender)   # asked again: answered again, but writers wait no longer for it
-            return self._transfer_ready()
+            # Asked again: answered again, but writers wait no longer for it.
+            self.transfer.asker, self.transfer.ready = sender, False
+            return self._transfer_ready(now_ms)
         self.transfer = Transfer(m.to, sender)
-        timer = SetTimer(replica.address, TRANSFER_TIMER, now_ms + replica.limits.transfer_ms)
-        return [timer, *self._transfer_ready()]
+        return self._transfer_ready(now_ms) or [self._hold(now_ms)]
+
+    def _hold(self, now_ms: int) -> SetTimer:
+        """Hold new appends for `transfer_ms` from now on."""
+        return SetTimer(self.replica.address, TRANSFER_TIMER, now_ms + self.replica.limits.transfer_ms)
 
     def _transfer_expired(self, transfer: Transfer) -> list[Effect]:
         """Writers have waited long enough: appends are accepted again, and whoever asked is told."""
-        late = Refused(Reason.ABORTED, f"{transfer.to.node} did not catch up in time", self.epoch)
+        why = "no election came in time" if transfer.prolonged else f"{transfer.to.node} did not catch up in time"
+        late = Refused(Reason.ABORTED, why, self.epoch)
         return [
             self.replica.trace("transfer_expired", f"to {transfer.to.node}"),
             self.replica.send(transfer.asker, Rejected(self.epoch, PrepareTransfer.__name__, late)),
         ]
 
-    def _transfer_ready(self) -> list[Effect]:
+    def _transfer_ready(self, now_ms: int) -> list[Effect]:
+        """Rule O47: say that the target has everything; the election that follows gets a hold of its own."""
         transfer = self.transfer
         if transfer is None or transfer.ready:
             return []
         cursor = self.cursors.get(transfer.to)
         if cursor is None or cursor.match < self.head or self._fresh:
             return []
-        transfer.ready = True
-        return [self.replica.send(transfer.asker, TransferReady(self.epoch, transfer.to))]
+        held = [] if transfer.prolonged else [self._hold(now_ms)]
+        transfer.ready = transfer.prolonged = True
+        return [*held, self.replica.send(transfer.asker, TransferReady(self.epoch, transfer.to))]
 
     # --- readers and retention ----------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from .epochs import Epochs
 from .fates import Fates
 from .fencing import Fencing
 from .history import History
+from .holds import HoldsWhileHandingOver
 from .inside import CoreInvariants
 from .latest import LatestIsLinearizable
 from .leaders import OneLeaderPerEpoch
@@ -70,7 +71,7 @@ HOOKS = (
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
-    Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, CoreInvariants,
+    Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, HoldsWhileHandingOver, CoreInvariants,
 )
 
 

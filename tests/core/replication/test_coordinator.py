@@ -1401,6 +1401,24 @@ def test_o12_an_election_of_a_transfer_waits_no_longer_for_other_members(desk: D
     assert desk.now_ms + desk.core.settings.grace_ms == desk.timers()[GRACE_TIMER]
 
 
+def test_o12_the_grace_of_an_earlier_election_does_not_end_a_later_one(desk: Desk) -> None:
+    """Everybody answered before its timer fires; it fires when the fences of the next transfer are out."""
+    desk.transferring()
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(a=HEAD, b=HEAD, c=HEAD)
+    desk.elected()
+    desk.step(StartTransfer(SHARD, 2, "b"))
+    desk.hear(C, TransferReady(6, B))
+    desk.stored()
+    assert [] == desk.fire(GRACE_TIMER)
+    desk.fenced(a=HEAD, c=HEAD)
+    assert [] == desk.sent(BecomeLeader)
+    desk.fenced(b=HEAD)
+
+    assert [B] == [to for to, _ in desk.sent(BecomeLeader)]
+
+
 def test_a_target_that_does_not_answer_in_time_is_named_in_the_refusal(desk: Desk) -> None:
     desk.transferring()
     desk.hear(A, TransferReady(5, C))

@@ -1285,15 +1285,48 @@ def test_during_a_transfer_appends_are_refused_with_a_hint_and_repeats_are_answe
     assert Appended(1, 1, 1, QUORUM) == led.append(3, batch(0))
 
 
-def test_a_transfer_that_takes_too_long_is_given_up_and_whoever_asked_is_told(led: Node) -> None:
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [((), "b did not catch up in time"), ((B,), "no election came in time")],
+    ids=["the target is behind", "the target is ready"],
+)
+def test_a_transfer_that_takes_too_long_is_given_up_and_whoever_asked_is_told(
+    led: Node, answers: tuple[Member, ...], why: str
+) -> None:
+    led.append(1, batch(0))
+    led.complete()
     led.receive(OPERATOR, PrepareTransfer(1, 10, B))
-    assert [reply(TransferReady(1, B))] == led.receive(OPERATOR, PrepareTransfer(1, 10, B)), "and no new timer"
+    for member in answers:
+        ack(led, member)
     assert [
-        Trace(AT, "transfer_expired", "to b"),
-        rejected(1, "PrepareTransfer", Reason.ABORTED, "b did not catch up in time"),
+        Trace(AT, "transfer_expired", "to b"), rejected(1, "PrepareTransfer", Reason.ABORTED, why),
     ] == led.fire(TRANSFER_TIMER)
 
-    assert led.append(1, batch(0)) is None
+    assert led.append(2, batch(1)) is None
+
+
+def test_o47_the_hold_begins_again_when_the_target_holds_everything(led: Node) -> None:
+    """The operator stores the election before it fences: an append in between would make another log the longest."""
+    led.append(1, batch(0))
+    led.complete()
+    begun = SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.core.limits.transfer_ms)
+    assert [begun] == led.receive(OPERATOR, PrepareTransfer(1, 10, B))
+    led.now_ms += led.core.limits.transfer_ms - 1
+    effects = ack(led, B)
+
+    assert SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.core.limits.transfer_ms) in effects
+    assert reply(TransferReady(1, B)) in effects
+
+
+def test_o47_no_repeat_makes_writers_wait_longer(led: Node) -> None:
+    led.append(1, batch(0))
+    led.complete()
+    led.receive(OPERATOR, PrepareTransfer(1, 10, B))
+    assert [] == led.receive(OPERATOR, PrepareTransfer(1, 10, B))
+    ack(led, B)
+
+    assert [reply(TransferReady(1, B))] == led.receive(OPERATOR, PrepareTransfer(1, 10, B)), "and no new timer"
+    assert [] == [effect for effect in ack(led, B) if isinstance(effect, SetTimer)]
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ def test_k14d_the_source_leads_alone_in_a_new_epoch_once_a_majority_is_fenced(de
     desk.fire("grace")
     assert [] == desk.sent(BecomeLeader), "the others could still commit without it"
     desk.hear(B, Fenced(6, record.election, EntryId(5, 99)))
+    assert [] == desk.sent(BecomeLeader), "A has a moment to take part"
+    desk.fire("grace")
     [(to, message)] = desk.sent(BecomeLeader)
     assert (C, (C,), ()) == (to, message.ensemble, message.followers), "whatever the heads are"
 
