@@ -178,9 +178,9 @@ class Client:
         `location` ('region=eu,zone=a'; 'scd' with a location is 'local'); 'all' every member everything; 'leader'
         the leader alone.  What is read ahead is bounded by `buffer_bytes`; `window_bytes` is how much of one shard
         its members may send ahead of the application, else an even part of it.  A member that says nothing about
-        the next record for `scd_timeout_s` is passed over, after `all_send_all_timeout_s` all are asked for
-        everything; `slow_detection` 'on' passes over a member that is far slower than the others, 'observe' only
-        counts it, 'off' does not look.
+        the next record for `scd_timeout_s`, or nothing at all for a second, is passed over, after
+        `all_send_all_timeout_s` all are asked for everything; `slow_detection` 'on' passes over a member that is far
+        slower than the others, 'observe' only counts it, 'off' does not look.
 
         With `subscription` the read goes on where the subscription of that name stands, on each shard; where there is
         none yet, at `from_`.  What the application is done with is committed every `auto_commit_s` and at close, or

@@ -289,6 +289,8 @@ class Client:
         self.app_paused = False
         self.found_slow: set[str] = set()      # by the reader, since it began
         self.idle_ms = 0                       # in which the application had nothing to do, since it got anything
+        self.heard_ms: dict[str, int] = {}     # when a node said something last in the reader's generation
+        self.moved_ms = 0                      # when the reader delivered something last
         self.runs = 0
         self.reader: Reader
         self._idle_since: int | None = None
@@ -300,7 +302,6 @@ class Client:
 
     def begin(self, first: int, settings: ReaderSettings | None = None) -> None:
         """Read anew from `first`, on new streams."""
-        dice, options = self.world.dice, self.world.options.reading
         for stream in self.streams.values():
             stream.open = False
         self.streams.clear()
@@ -308,11 +309,9 @@ class Client:
         self.found_slow.clear()
         self.idle_ms, self._idle_since = 0, None
         self.runs += 1
-        settings = settings or ReaderSettings(
-            scd_timeout_ms=dice.between(150, 500), all_send_all_timeout_ms=dice.between(500, 1_200),
-            started_timeout_ms=dice.between(100, 400), rewind_pause_max_ms=dice.between(50, 500),
-            window_bytes=options.window_bytes,
-        )
+        settings = settings or self._drawn_settings()
+        self.heard_ms.clear()
+        self.moved_ms = self.world.now_ms
         mode = Mode.LOCAL if self.local else Mode.SINGLE_COPY
         ensemble, priorities, copies = self._members()
         self.reader = Reader(ensemble, first, -1, mode, settings, priorities, copies)
@@ -321,6 +320,15 @@ class Client:
         self.run(self.reader.begin(self.world.now_ms))
         for node in ensemble:
             self._connect(node)
+
+    def _drawn_settings(self) -> ReaderSettings:
+        dice = self.world.dice
+        scd_timeout_ms = dice.between(150, 500)
+        return ReaderSettings(
+            scd_timeout_ms=scd_timeout_ms, silent_timeout_ms=scd_timeout_ms // 3,
+            all_send_all_timeout_ms=dice.between(500, 1_200), started_timeout_ms=dice.between(100, 400),
+            rewind_pause_max_ms=dice.between(50, 500), window_bytes=self.world.options.reading.window_bytes,
+        )
 
     def _members(self) -> tuple[tuple[str, ...], tuple[int, ...], int]:
         record = self.world.metadata.record(self.shard)
@@ -384,6 +392,8 @@ class Client:
     def _note(self, stream: Stream, m: Started | Shipment) -> None:
         if isinstance(m, Started) and m.status is not Status.OK:
             self.world.trace.count("streams_refused")
+        elif m.generation == self.reader.generation:
+            self.heard_ms[stream.node.name] = self.world.now_ms
         self.world.trace.note(self.name, f"<{stream.node.name}", m)
 
     # --- effects ------------------------------------------------------------------------------------------
@@ -398,6 +408,7 @@ class Client:
                         stream.carry("to", stream.hear, effect.message)
                 case Deliver():
                     world.checkers.reader_delivers(self, effect)
+                    self.moved_ms = world.now_ms
                     self._end_idling()
                     self.queue.append(effect.item.size)
                     self._take_later()

@@ -86,6 +86,16 @@ def _silence_blames_all(stack: ExitStack) -> None:
     )
 
 
+def _words_do_not_count(stack: ExitStack) -> None:
+    def hear(self: Reader, now_ms: int, source: Any, released: int) -> None:
+        heard_ms = source.heard_ms
+        original(self, now_ms, source, released)
+        source.heard_ms = heard_ms
+
+    original = Reader._hear
+    substitute(stack, Reader, "_hear", hear)
+
+
 def _duplicates_delivered(stack: ExitStack) -> None:
     def take(self: Buffer, offset: int) -> Any:
         if self._heap and self._heap[0] <= offset:
@@ -240,6 +250,7 @@ DELIVERY_MUTANTS: tuple[Mutant, ...] = (
     Mutant("S8", "an older generation changes nothing", _old_generations, "delivery"),
     Mutant("S8 coverage", "coverage begins anew with a generation", _old_coverage_kept, "delivery"),
     Mutant("S14", "silence never blames the whole read set", _silence_blames_all, "delivery"),
+    Mutant("S14b", "a node that says something has the long time", _words_do_not_count, "delivery"),
     Mutant("S16", "a listed node that sends is taken back", _never_back, "delivery"),
     Mutant("S20", "no gap before all-send-all", _gap_in_single_copy, "delivery"),
     Mutant("S21", "single copy again at the next slide", _all_send_all_for_good, "delivery"),

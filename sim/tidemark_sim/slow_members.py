@@ -26,8 +26,8 @@ ITEM_MS = 150                # of an application that is the slow one
 EVERY_MS = 130
 FOUND_MS = 20_000
 BUSY_MS = 6_000
-PATIENT = ReaderSettings(scd_timeout_ms=60_000, all_send_all_timeout_ms=60_000, started_timeout_ms=60_000,
-                         window_bytes=8_000)
+PATIENT = ReaderSettings(scd_timeout_ms=60_000, silent_timeout_ms=60_000, all_send_all_timeout_ms=60_000,
+                         started_timeout_ms=60_000, window_bytes=8_000)
 
 
 def watch(world: World) -> None:

@@ -28,7 +28,7 @@ RULES = [
     "K14b", "K14c", "K14d", "K14e", "K15b", "K15c", "K15d", "K20b",
     *(f"L{number}" for number in range(1, 23)), "L25",
     *(f"F{number}" for number in range(1, 28)),
-    *(f"S{number}" for number in range(1, 38)),
+    *(f"S{number}" for number in range(1, 38)), "S14b",
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 15)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),

@@ -20,6 +20,7 @@ S11 A node that does not answer START is listed
 S12 A node that refuses START is listed
 S13 A closed stream lists its node
 S14 A silent node is listed after scd_timeout_ms
+S14b A node that says nothing is listed after silent_timeout_ms
 S15 Listed nodes receive START too
 S16 A sending node leaves known_down when the window slides
 S17 All send all when no member can send the next offset

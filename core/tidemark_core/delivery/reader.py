@@ -34,6 +34,8 @@ from .source import Source
 
 SLIDE_PERCENT = 70
 """Part of the window that is consumed before it slides."""
+FORGIVEN_MS = 600_000
+"""A node that was not blamed for so long is listed after a short silence again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class ReaderSettings:
     """Times in milliseconds; the window is bytes over all members."""
 
     scd_timeout_ms: int = 10_000           # S14
+    silent_timeout_ms: int = 1_000         # S14b: at first, and never more than `scd_timeout_ms`
     all_send_all_timeout_ms: int = 30_000  # S18
     started_timeout_ms: int = 5_000        # S11; and how long after a refusal START is sent again
     rewind_pause_ms: int = 1               # first pause in front of a rewind; doubles while they bring nothing
@@ -165,7 +168,7 @@ class Reader:
         if source.retry_ms is not None:
             return []  # it goes on with a stream that was given up: what it sent since was not counted
         source.started = True
-        self._hear(source, m.released)
+        self._hear(now_ms, source, m.released)
         source.first = max(source.first, m.first)
         source.through = max(source.through, m.first - 1)
         return self._after(now_ms)
@@ -181,7 +184,7 @@ class Reader:
         wrong = source.violation(m, self._share)
         if wrong is not None:
             return self._fault(now_ms, source, Reason.VIOLATION, wrong)
-        self._hear(source, m.released)
+        self._hear(now_ms, source, m.released)
         effects: list[ReaderEffect] = []
         good_entries = good_bytes = 0
         for item in m.items:
@@ -239,7 +242,8 @@ class Reader:
         """Bytes that are here ahead of the next offset."""
         return self._buffer.bytes
 
-    def _hear(self, source: Source, released: int) -> None:
+    def _hear(self, now_ms: int, source: Source, released: int) -> None:
+        source.heard_ms = now_ms
         source.released = max(source.released, released)
         self._released = max(self._released, released)
 
@@ -377,17 +381,29 @@ class Reader:
         return not source.started and source.retry_ms is None and source.node not in self.down
 
     def _stalled(self, now_ms: int) -> list[ReaderEffect]:
-        """Rules S14 and S18.  Nobody is blamed while the application is slow or nothing more is released."""
+        """Rules S14, S14b and S18.  Nobody is blamed while the application is slow or nothing more is released."""
         if not self._watched:
             return []
         if now_ms >= self._all_send_all_at:  # and again, should a stream be stuck where nobody else could help
             return self._ask_all(now_ms, f"no progress at offset {self.next}")
         effects: list[ReaderEffect] = []
-        if not self.all_send_all and now_ms - self._blame_ms >= self.settings.scd_timeout_ms:
-            for source in self._silent():
+        for source in self._silent() if not self.all_send_all else ():
+            if now_ms >= self._blamed_at(source):
                 why = f"nothing about offset {self.next} for {now_ms - self._blame_ms} ms"
+                source.blame(now_ms, 2 * self._patience_ms(source))
                 effects += self._list(now_ms, source, Reason.SILENT, why)
         return effects
+
+    def _blamed_at(self, source: Source) -> int:
+        """Return when its silence about the next offset is held against a node (S14), sooner if it says nothing."""
+        quiet_ms = max(self._blame_ms, source.heard_ms)
+        return min(self._blame_ms + self.settings.scd_timeout_ms, quiet_ms + self._patience_ms(source))
+
+    def _patience_ms(self, source: Source) -> int:
+        """Return how long a node may say nothing: twice as long each time that it was blamed lately (S14b)."""
+        lately = self._blame_ms - source.blamed_ms < FORGIVEN_MS
+        least_ms = source.patience_ms if lately else 0
+        return min(max(self.settings.silent_timeout_ms, least_ms), self.settings.scd_timeout_ms)
 
     @property
     def _watched(self) -> bool:
@@ -544,8 +560,7 @@ class Reader:
                 times.append(source.asked_ms + self.settings.started_timeout_ms)
         if self._watched:
             times.append(self._all_send_all_at)
-            if not self.all_send_all and self._silent():
-                times.append(self._blame_ms + self.settings.scd_timeout_ms)
+            times += (self._blamed_at(source) for source in self._silent() if not self.all_send_all)
         return [WakeAt(min(times) if times else None)]
 
     def _finish(self) -> list[ReaderEffect]:

@@ -20,6 +20,7 @@ class Source:
     connected: bool = False
     started: bool = False         # it answered START, and its stream has no hole
     asked_ms: int = 0             # when START was sent
+    heard_ms: int = 0             # when it said something last, or START was sent
     retry_ms: int | None = None   # when START is sent again: it was refused, or the stream has a hole
     through: int = -1             # it has sent all it has to send up to here
     beyond: int = NOBODY_HEARD    # highest offset of an item it sent
@@ -30,18 +31,24 @@ class Source:
     released: int = -1            # highest released offset it told of
     first: int = 0                # first offset it holds
     corrupt_to: int = -1          # end of what failed its checksum: it is not trusted before that is behind us
+    blamed_ms: int = 0            # when it was listed for silence last
+    patience_ms: int = 0          # how long it may say nothing, before that is forgiven
     bytes_received: int = 0
     entries_delivered: int = 0
 
     def begin(self, now_ms: int, first: int, window_bytes: int) -> None:
         """START is on its way: nothing is known of the new stream."""
         self.started = self.sends = False
-        self.asked_ms = now_ms
+        self.asked_ms = self.heard_ms = now_ms
         self.retry_ms = None
         self.through = first - 1
         self.beyond = NOBODY_HEARD
         self.sent_bytes = 0
         self.granted_bytes = window_bytes
+
+    def blame(self, now_ms: int, patience_ms: int) -> None:
+        """It is listed for silence; next time it may say nothing for `patience_ms` (S14b)."""
+        self.blamed_ms, self.patience_ms = now_ms, patience_ms
 
     def stop(self, retry_ms: int | None) -> None:
         """Nothing more is taken from this stream; START is sent again at `retry_ms`."""

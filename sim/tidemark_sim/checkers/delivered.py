@@ -1,8 +1,8 @@
 """What readers are given is the confirmed log: each offset once, in order, and every gap is what it is called (S).
 
 HOLE exactly where offsets were rolled back, TRIM only below a point that somebody trimmed to, DATALOSS never while
-a live member holds the entry intact.  No honest member is accused, silence never blames everybody (S14), nothing is
-delivered that was not released, and memory is bounded by the window.
+a live member holds the entry intact.  No honest member is accused, silence never blames everybody (S14) nor a member
+that spoke just now (S14b), nothing is delivered that was not released, and memory is bounded by the window.
 Stays out: whether readers arrive (`tidemark_sim.liveness`).
 """
 
@@ -131,6 +131,11 @@ class Delivered:
             raise Violation("S12", f"{client.name} accuses {note.node}, which is honest: {note.detail}")
         if (note.what, note.reason) == ("known_down", Reason.SILENT) and len(reader.down) == len(reader.sources):
             raise Violation("S14", f"{client.name} blames everybody for silence")
+        if note.reason is Reason.SILENT and note.what == "known_down":
+            now_ms, settings = self.world.now_ms, reader.settings
+            spoke_ms = now_ms - client.heard_ms.get(note.node, 0)
+            if spoke_ms < settings.silent_timeout_ms and now_ms - client.moved_ms < settings.scd_timeout_ms:
+                raise Violation("S14b", f"{client.name} blames {note.node} for silence, it spoke {spoke_ms} ms ago")
         if note.what == "slow" and client.idle_ms < WAITED_MS:
             raise Violation("S slow", f"{client.name} blames {note.node}, its application idled {client.idle_ms} ms")
         if note.what == "all_send_all" and note.detail.startswith("nobody sends") and self._all_keep(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidemark_core.delivery.messages import DAMAGED, NOT_HELD, GapKind, Item, Reason
 from tidemark_core.delivery.order import Mode
+from tidemark_core.delivery.reader import ReaderSettings
 
 from tests.core.delivery.hand import Hand, item
 
@@ -71,7 +72,7 @@ def test_k18_what_was_said_in_an_older_generation_does_not_count() -> None:
 
 
 def test_k17_a_member_that_says_not_held_is_not_taken_for_slow_or_silent() -> None:
-    hand = Hand()
+    hand = Hand(settings=ReaderSettings(silent_timeout_ms=10_000))
     hand.ship("a", 4, not_held(0, 4))
     hand.ship("b", 4)
     hand.wait(11_000)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 from tidemark_core.delivery.messages import DAMAGED, GapKind, Item, Reason, Started, Status, entries_item
 from tidemark_core.delivery.order import SLOTS_MAX, Mode
-from tidemark_core.delivery.reader import Reader, ReaderSettings
+from tidemark_core.delivery.reader import FORGIVEN_MS, Reader, ReaderSettings
 from tidemark_core.delivery.slowness import SlowDetection
 
 from .hand import Hand, hole, item
 from .world import Logged
 
 SCD_MS = ReaderSettings().scd_timeout_ms
+SILENT_MS = ReaderSettings().silent_timeout_ms
 ALL_MS = ReaderSettings().all_send_all_timeout_ms
 STARTED_MS = ReaderSettings().started_timeout_ms
+HASTY = ReaderSettings(slow_detection=SlowDetection.OFF)
+PATIENT = ReaderSettings(silent_timeout_ms=SCD_MS, slow_detection=SlowDetection.OFF)
 SMALL = ReaderSettings(window_bytes=900, slow_detection=SlowDetection.OFF)
 
 
@@ -463,9 +466,9 @@ def test_s13_a_closed_stream_lists_the_node() -> None:
     assert [Reason.CLOSED] == hand.reasons("known_down")
 
 
-def stalled() -> Hand:
+def stalled(settings: ReaderSettings = PATIENT) -> Hand:
     """Offset 0 is node a's to send; the others have told that it is not theirs."""
-    hand = Hand(settings=ReaderSettings(slow_detection=SlowDetection.OFF))
+    hand = Hand(settings=settings)
     hand.ship("b", 9, item(5))
     hand.ship("c", 9, item(6))
     return hand
@@ -482,8 +485,77 @@ def test_s14_a_silent_node_is_listed_after_the_timeout() -> None:
     assert [Reason.SILENT] == hand.reasons("known_down")
 
 
+def test_s14b_a_node_that_says_nothing_is_listed_after_a_second() -> None:
+    hand = stalled(HASTY)
+
+    hand.wait(SILENT_MS - 1)
+    assert {} == hand.reader.down
+    hand.wait(1)
+
+    assert {"a"} == set(hand.reader.down)
+    assert [Reason.SILENT] == hand.reasons("known_down")
+    hand.wait(1)
+    assert ("a",) == hand.told("b").known_down, "the others are asked for its share"
+
+
+def test_s14b_a_node_that_never_answered_start_is_listed_after_a_second_too() -> None:
+    hand = Hand(started=False)
+    for name in "bc":
+        hand.connect(name)
+        hand.start(name)
+        hand.ship(name, 9)
+
+    hand.wait(SILENT_MS)
+
+    assert {"a"} == set(hand.reader.down)
+
+
+def test_s14b_a_node_that_says_something_has_the_long_time() -> None:
+    """It works its way to the next offset: others need not send its share."""
+    hand = stalled(HASTY)
+    for _ in range(SCD_MS // SILENT_MS - 1):
+        hand.wait(SILENT_MS - 1)
+        hand.ship("a", -1)
+    hand.wait(SILENT_MS - 1)
+    assert {} == hand.reader.down
+    hand.wait(1)
+
+    assert {"a"} == set(hand.reader.down)
+
+
+def slow_once(hand: Hand, last: int) -> int:
+    """Ten offsets are released and node a's to send; it sends them when another stands in.  Return how long it had."""
+    hand.released = last
+    for name in "bc":
+        hand.ship(name, last)
+    began = hand.now
+    while not hand.reader.down:
+        hand.wait(1)
+    waited = hand.now - began
+    hand.wait(100)
+    hand.start_all()
+    hand.ship("c", last)
+    for name in "ab":
+        hand.ship(name, last, item(last - 9, last))
+    hand.wait(100)
+    hand.start_all()
+    assert {} == hand.reader.down, "it sends again"
+    return waited
+
+
+def test_s14b_a_node_that_is_slow_again_and_again_gets_twice_the_time_each_time() -> None:
+    hand = Hand(settings=HASTY, released=-1)
+
+    waits = [slow_once(hand, last) for last in range(9, 69, 10)]
+
+    assert [SILENT_MS, 2 * SILENT_MS, 4 * SILENT_MS, 8 * SILENT_MS, SCD_MS, SCD_MS] == waits
+    assert [(first, first + 9) for first in range(0, 60, 10)] == hand.out, "each record once"
+    hand.wait(FORGIVEN_MS)
+    assert SILENT_MS == slow_once(hand, 69)
+
+
 def test_s14_a_node_that_has_sent_beyond_the_next_offset_is_not_blamed() -> None:
-    hand = Hand("abcd")
+    hand = Hand("abcd", settings=PATIENT)
     hand.ship("b", 9, item(5))
     hand.ship("c", 3)
 
@@ -509,7 +581,7 @@ def test_s14_nobody_is_blamed_while_the_application_is_the_slow_one() -> None:
 
 
 def test_s14_nobody_is_blamed_when_everything_released_is_delivered() -> None:
-    hand = Hand(released=9)
+    hand = Hand(released=9, settings=PATIENT)
     hand.ship("a", 9, item(0, 9))
 
     hand.wait(10 * ALL_MS)
@@ -519,7 +591,7 @@ def test_s14_nobody_is_blamed_when_everything_released_is_delivered() -> None:
 
 
 def test_s14_time_counts_from_the_release_of_the_next_offset() -> None:
-    hand = Hand(released=9)
+    hand = Hand(released=9, settings=PATIENT)
     hand.ship("a", 9, item(0, 9))
     hand.wait(10 * ALL_MS)
     hand.released = 19
@@ -535,7 +607,7 @@ def test_s14_time_counts_from_the_release_of_the_next_offset() -> None:
 
 def test_s14_time_counts_from_when_somebody_has_answered() -> None:
     """All silent and then one speaks: the others get their time, for it may be the reader that was cut off."""
-    hand = Hand()
+    hand = Hand(settings=PATIENT)
     hand.wait(SCD_MS + 5_000)
     hand.ship("b", 9)
 
