@@ -86,9 +86,9 @@ class Writer:
 
     def passed_over(self, reader: tidemark.Reader) -> None:
         """Tell how much of what was asked for could not be decoded."""
-        if reader.undecodable:
+        if count := reader.undecodable:
             self.flush()
-            note(f"passed over {reader.undecodable} records that cannot be decoded")
+            note(f"passed over {count} {'record' if count == 1 else 'records'} that cannot be decoded")
 
     def flush(self) -> None:
         self._out.flush()

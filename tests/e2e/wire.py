@@ -20,6 +20,7 @@ from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_wire import channel, frames
 from tidemark_wire.delivery import StartCall, decode_answer, encode_request
+from tidemark_wire.tls import Credentials
 
 ANSWER_TIMEOUT_S = 15.0
 
@@ -33,8 +34,11 @@ def batch(sequence: int, payload: bytes = b"", producer: bytes = b"p" * 16) -> B
 class AppendStream:
     """One append stream to one node; answers in the order they come."""
 
-    def __init__(self, address: str, group: str, shard: int = 0) -> None:
-        self._channel = channel.open_channel(address)
+    def __init__(
+        self, address: str, group: str, shard: int = 0, *, credentials: Credentials | None = None,
+        server_name: str = "",
+    ) -> None:
+        self._channel = channel.open_channel(address, credentials, server_name=server_name)
         self._call = self._channel.stream_stream(channel.APPEND)()
         self._group = group
         self._shard = shard
