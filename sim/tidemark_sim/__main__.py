@@ -27,6 +27,7 @@ REQUIRED = (
     "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
     "copies_changes_committed", "pauses", "metadata_rebuilt", "latest_answered", "latest_refused",
     "disk_full_refusals", "transfers", "trims_on_full_disks", "forged_messages", "forged_answers", "forged_pulls",
+    "losses_accepted", "entries_given_up",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 
@@ -36,7 +37,8 @@ OF_READERS = {
 }
 
 REQUIRED_FROM_RUNS = 200
-RARE = dict.fromkeys(("rollbacks_lost", "reader_slow_members", "reader_trims", "copies_changes_committed"), 1_000)
+RARE = dict.fromkeys(
+    ("rollbacks_lost", "reader_slow_members", "reader_trims", "copies_changes_committed", "entries_given_up"), 1_000)
 """How many runs require the counts that some 200 seeds in a row leave at 0."""
 
 SUMMARY = (

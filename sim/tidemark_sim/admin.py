@@ -1,4 +1,4 @@
-"""Those who operate the cluster: swaps, expansions, contractions, transfers, cancels and trims, at any moment.
+"""Those who operate the cluster: swaps, expansions, contractions, transfers, cancels, trims, accepted losses.
 
 Requests go to one of the operators; refusals are normal and nothing is retried.
 Stays out: carrying changes out.
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.clients import TrimRequest
+from tidemark_core.replication.ensembles import can_elect, members_announced
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.records import CancelChange, StartChange, StartTransfer
+from tidemark_core.replication.records import CancelChange, RecoverShard, StartChange, StartTransfer
 
 from .impostor import candidates
 
@@ -34,6 +35,7 @@ class AdminOptions:
     cancel: float = 0.0
     trim: float = 0.0
     copies: float = 0.0
+    accept_loss: float = 0.0
 
 
 class Admin:
@@ -66,6 +68,7 @@ class Admin:
                 (self.cancel, options.cancel),
                 (self.trim, options.trim),
                 (self.copies, options.copies),
+                (self.accept_loss, options.accept_loss),
             )
         )
         if wish is not None:
@@ -129,6 +132,34 @@ class Admin:
             return
         before = world.dice.between(0, world.checkers.committed_last(shard) + 20)
         world.nodes[record.leader.node].request(TrimRequest(shard, world.request_number(), before), lambda _: None)
+
+    def accept_loss(self, shard: ShardId) -> None:
+        """Accept the loss of a shard, needed or not, from any member (K14e).
+
+        Some do so without operators, in shards of three (N14): of two that are left, one may hear its lost leader late.
+        """
+        world = self.world
+        members = members_announced(world.metadata.record(shard))
+        if len(members) == 3 and not self._can_elect(shard) and world.dice.chance(0.3):
+            world.faults.metadata_given_up(shard)
+        else:
+            self._ask(RecoverShard(
+                shard, world.request_number(), world.dice.pick(list(members)).node, accept_loss=True))
+
+    def accept_losses(self) -> None:
+        """Accept the loss of each shard that cannot go on without, from every member that has its disk."""
+        for shard in self.world.shards:
+            if not self._can_elect(shard):
+                for member in self._left(shard):
+                    self._ask(RecoverShard(shard, self.world.request_number(), member.node, accept_loss=True))
+
+    def _left(self, shard: ShardId) -> list[Member]:
+        """Return the members that have their disks, the newcomer of a change among them."""
+        announced = members_announced(self.world.metadata.record(shard))
+        return [member for member in announced if self.world.nodes[member.node].member == member]
+
+    def _can_elect(self, shard: ShardId) -> bool:
+        return can_elect(self.world.metadata.record(shard), self._left(shard))
 
     def _ask(self, event: Any) -> None:
         world = self.world

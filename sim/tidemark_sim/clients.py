@@ -9,11 +9,12 @@ Stays out: whether an answer was right (`checkers`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from google_crc32c import value as crc32c
-from tidemark_core.base.entry import Batch, Durability
+from tidemark_core.base.entry import Batch, Durability, Entry
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest, LatestRequest, OutcomeRequest, ReadRequest
@@ -82,7 +83,19 @@ class Producer:
         self.rewound = False
         self.unsure = False   # a batch is in the log and nobody can say where: its rollback would go unnoticed
         self.stopped = False
+        self.retired = False  # another producer has its place: entries were given up (K14e)
         self.target = world.dice.pick(list(world.nodes))
+
+    def retire(self, lost: Iterable[Entry]) -> None:
+        """Send and hear nothing more; keep the answers that name entries that are not lost."""
+        self.stopped = self.retired = True
+        self.outstanding.clear()
+        places = {(entry.epoch, entry.base) for entry in lost}
+        records = {base for _, base in places}
+        self.answered = {
+            sequence: told for sequence, told in self.answered.items() if (told.epoch, told.base) not in places}
+        self.rolled_back = {
+            sequence: told for sequence, told in self.rolled_back.items() if told.expected not in records}
 
     @property
     def immediate(self) -> bool:
@@ -169,6 +182,8 @@ class Producer:
 
     def _send_batch(self, batch: Batch, resume_after: int, node: str) -> None:
         world, sequence = self.world, batch.sequence
+        if self.retired:
+            return
         event = AppendRequest(self.shard, world.request_number(), batch, resume_after)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
@@ -202,7 +217,7 @@ class Producer:
     def _answer(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
         """Take an answer to one attempt; the sequence may belong to another batch by now."""
         self.world.trace.note(self.name, "answer", value)
-        if self.batches[sequence] is not batch:
+        if self.retired or self.batches[sequence] is not batch:
             return
         if isinstance(value, Appended):
             self._appended(sequence, node, value)
@@ -271,7 +286,7 @@ class Producer:
     def _told(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
         """Take the answer to a question."""
         self.world.trace.note(self.name, "told", value)
-        if self.batches[sequence] is not batch:
+        if self.retired or self.batches[sequence] is not batch:
             return
         if isinstance(value, Outcome) and value.fate is Fate.CONFIRMED:
             self._appended(sequence, node, Appended(value.epoch, value.base, value.count, Durability.QUORUM))

@@ -2,7 +2,7 @@
 
 Faults come at random times by weight, and as ambushes: right after a record was stored, its writer, the leader or
 the new member may die.  The number of members that lost their disk or hold damage never exceeds what a shard can
-lose, because losing more is not a fault to survive.
+lose, because losing more is not a fault to survive without a person's consent (`lose_disks`).
 Stays out: how a crash looks (`node`, `disk`, `operators`).
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidemark_core.base.effects import Space
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
+from tidemark_core.base.quorum import majority
 from tidemark_core.replication.messages import DeleteShard
 from tidemark_core.replication.records import ShardRecord
 
@@ -63,12 +64,14 @@ class FaultOptions:
     metadata_lost: float = 0.0
     partial: float = 0.0
     delete_replica: float = 0.0
+    lose_disks: float = 0.0
 
 
 KINDS = (
     "crash", "crash_leader", "cut_one_way", "cut_pair", "isolate", "cut_peers", "lag", "slow_link", "slow_disk",
     "sync_error", "wipe", "disk_full", "corrupt", "clock_jump", "operator_crash", "operator_cut", "store_down", "lease",
     "power_cut", "stall", "pause", "metadata_lost", "disks_full", "partial", "delete_replica", "depose",
+    "lose_disks",
 )
 
 HOUR_MS = 3_600_000
@@ -326,6 +329,14 @@ class Faults:
             self.operator_crash(operator)
         rebuild(self.world)
 
+    def metadata_given_up(self, shard: ShardId) -> None:
+        """Operators are stopped and a person accepts the loss of a shard by the recovery of metadata (N14)."""
+        if self.world.metadata.lost or self.world.metadata.down:
+            return
+        for operator in self.world.operators.values():
+            self.operator_crash(operator)
+        rebuild(self.world, given_up=(shard,))
+
     def delete_replica(self) -> None:
         """A member deletes its replica on the late word of an operator that is gone, as far as a shard bears it."""
         world, node = self.world, self._node()
@@ -397,6 +408,22 @@ class Faults:
             node.wipe()
             self.revive_later(node)
 
+    def lose_disks(self) -> None:
+        """Lose so many disks of a shard that no majority is left; a person must accept the loss (K14e)."""
+        world, dice = self.world, self.world.dice
+        shard = dice.pick(world.shards)
+        record = world.metadata.record(shard)
+        members, refilled = record.ensemble, record.refill <= len(record.ensemble)
+        if not refilled or len(members) < 3 or self._failed(shard, members):
+            return
+        world.trace.count("majorities_lost")
+        losers = [world.nodes[member.node] for member in dice.shuffled(list(members))]
+        if dice.chance(0.7):   # those that hold the most
+            losers.sort(key=lambda node: node.disk.image(shard).last, reverse=True)
+        for node in losers[: dice.between(majority(len(members)), len(members) - 1)]:
+            node.wipe()
+            self.revive_later(node)
+
     def can_lose(self, shard: ShardId, loser: Node) -> bool:
         """Say whether `loser` may lose its copy: a shard bears the loss of a minority of either ensemble."""
         record = self.world.metadata.record(shard)
@@ -406,7 +433,7 @@ class Faults:
             ensembles.append((*final, record.change.new) if record.change.new else final)
         return all(self._failed(shard, ensemble, loser) <= (len(ensemble) - 1) // 2 for ensemble in ensembles)
 
-    def _failed(self, shard: ShardId, ensemble: tuple[Member, ...], loser: Node) -> int:
+    def _failed(self, shard: ShardId, ensemble: tuple[Member, ...], loser: Node | None = None) -> int:
         failed = 0
         for member in ensemble:
             node = self.world.nodes[member.node]

@@ -126,6 +126,8 @@ def _wait_for_appends(world: World, when: str) -> None:
 def _wait(world: World, when: str) -> None:
     deadline = world.now_ms + PATIENCE_MS
     while True:
+        if world.options.faults.lose_disks:
+            world.admin.accept_losses()
         world.run_until(world.now_ms + LOOK_MS)
         unmet = [fact for shard in world.shards for fact in _unmet(world, shard)]
         unmet += [
@@ -240,6 +242,8 @@ def _unmet(world: World, shard: ShardId) -> list[str]:
     name = f"shard {shard_name(shard)}"
     if record.status is not Status.STEADY or record.leader is None or record.change is not None:
         return [f"{name} is in {record.status} of epoch {record.epoch}"]
+    if record.refill > len(record.ensemble):
+        return [f"{name} has {len(record.ensemble)} members and had {record.refill}"]
     for member in record.removed:
         if world.nodes[member.node].member == member:
             return [f"{name} never deletes the replica of {member}"]
@@ -342,7 +346,7 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
             if item <= items.get(entry.producer, -1) and not immediate:
                 raise Violation("L22", f"batch {item} at {entry.id} lies behind {items[entry.producer]}")
             items[entry.producer] = item
-    for producer in world.producers:
+    for producer in (*world.producers, *world.retired):
         if producer.shard != shard:
             continue
         for sequence, answer in producer.answered.items():

@@ -19,6 +19,8 @@ from tidemark_core.replication.records import (
     ShardRecord,
 )
 
+from . import losing
+
 if TYPE_CHECKING:
     from .operators import Operator
     from .world import World
@@ -59,8 +61,10 @@ class MetadataStore:
 
     def rebuild(self, shard: ShardId, record: ShardRecord) -> None:
         """Replace a record that was lost; whoever writes knowing the lost one is refused."""
+        before = self.record(shard)
         self.create(shard, record)
         self.world.trace.note("store", "rebuilt", record)
+        losing.record_stored(self.world, shard, before, record)
 
     def calm(self) -> None:
         self.down = False
@@ -98,6 +102,7 @@ class MetadataStore:
         self.revision += 1
         self.records[effect.shard] = (effect.record.encode(), self.revision)
         world.trace.note("store", "saved", effect)
+        losing.record_stored(world, effect.shard, before, effect.record)
         world.checkers.record_saved(effect.shard, before, effect.record)
         for watcher in world.operators.values():
             self._watch(watcher, effect.shard)

@@ -533,6 +533,23 @@ PROFILES["upr_recovery"] = {
 }
 
 
+PROFILES["losses"] = {
+    "cluster": {
+        "nodes": (1, 3, 7), "wide": (1, 0.7, 0.7), "shards": (0, 0, 0), "operators": (0.3, 2, 2),
+        "operator_crash_in_step": (0.3, 0.005, 0.03), "probe_ms": (1, 10, 30),
+    },
+    "clients": {"producers": (1, 1, 3), "think_ms": (1, 5, 30), "local": (0.5, 0.05, 0.3)},
+    "admin": {
+        "every_ms": (1, 20, 100), "swap": (0.4, 0.1, 0.5), "expand": (0.2, 0.1, 0.3), "contract": (0.2, 0.1, 0.3),
+        "transfer": (0.4, 0.1, 0.3), "trim": (0.3, 0.1, 0.5), "accept_loss": (1, 1, 4),
+    },
+    "faults": {
+        "every_ms": (1, 60, 250), "down_ms": (1, 60, 400), "lose_disks": (1, 1, 4), "crash": (0.7, 0.3, 1.5),
+        "crash_leader": (0.6, 0.3, 1.5), "lag": (0.9, 1, 4), "isolate": (0.5, 0.3, 1), "wipe": (0.3, 0.1, 0.5),
+        "operator_crash": (0.6, 0.3, 1.5), "corrupt": (0, 0, 0), "disk_full": (0, 0, 0), "ambush": (0.4, 0.1, 0.5),
+    },
+}
+
 SILENCE_MS = (150, 400)
 COMPARE_MS = 100
 

@@ -2,6 +2,7 @@
 
 The first round finds the epochs to promise.  The records are made of the answers of nodes that promised in time.  No
 operator starts meanwhile.  A shard in doubt keeps its record, as if the missing nodes had been brought back first.
+Where only disks are lost, records stay, and a person accepts the loss of the shards that are given up (N14).
 Stays out: when the store loses everything (`faults`), the records (core's `recovery`).
 """
 
@@ -29,25 +30,30 @@ PATIENCE_MS = (20, 150)
 Reports = dict[ShardId, list[ReplicaReport]]
 
 
-def rebuild(world: World) -> None:
-    """Begin a recovery; operators may not run."""
+def rebuild(world: World, given_up: Collection[ShardId] = ()) -> None:
+    """Begin a recovery; operators may not run.  With shards that are given up it is one of these alone."""
     up = [node for node in world.nodes.values() if node.core is not None and world.dice.chance(ANSWERS)]
     reports: Reports = {
         shard: [node.core.log.report(shard) for node in up if node.core and shard in node.core.log.shards]
-        for shard in world.shards
+        for shard in given_up or world.shards
     }
     answered = {node.member for node in up}
     silent = _silent(world, reports, answered)
     floors = {}
     for shard, known in reports.items():
-        found = find_record(shard, known, answered, silent, lineage=world.lineage())
+        found = find_record(
+            shard, known, answered, silent, lineage=world.lineage(), **_consent(world, shard, given_up))
         # Lost again before anybody heard of the epochs allocated since: the same numbers would be given out twice.
         if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
             floors[shard] = found.record.epoch
         elif found.record is None:
             world.trace.count(f"metadata_doubt_{found.doubt}")
     if floors:
-        _Round(world, up, floors).begin()
+        _Round(world, up, floors, given_up).begin()
+
+
+def _consent(world: World, shard: ShardId, given_up: Collection[ShardId]) -> dict[str, Any]:
+    return {"stored": world.metadata.record(shard), "accept": True} if shard in given_up else {}
 
 
 def _silent(world: World, reports: Reports, answered: Collection[Member]) -> int:
@@ -62,8 +68,11 @@ def _silent(world: World, reports: Reports, answered: Collection[Member]) -> int
 class _Round:
     """The second round: promises, then records (N10)."""
 
-    def __init__(self, world: World, nodes: list[Node], floors: Mapping[ShardId, int]) -> None:
+    def __init__(
+        self, world: World, nodes: list[Node], floors: Mapping[ShardId, int], given_up: Collection[ShardId]
+    ) -> None:
         self.world = world
+        self.given_up = given_up
         self.nodes = nodes
         self.floors = floors
         self.answers: dict[Member, tuple[ReplicaReport, ...]] = {}
@@ -101,7 +110,9 @@ class _Round:
             if any(report.epoch >= floor for report in reports[shard]):
                 world.trace.count("metadata_floor_too_low")
                 continue
-            found = find_record(shard, reports[shard], answers, silent, floor=floor, lineage=world.lineage())
+            found = find_record(
+                shard, reports[shard], answers, silent, floor=floor, lineage=world.lineage(),
+                **_consent(world, shard, self.given_up))
             world.trace.count("metadata_rebuilt" if found.record else f"metadata_doubt_{found.doubt}")
             if found.record is not None and world.metadata.record(shard).epoch < found.record.epoch:
                 world.metadata.rebuild(shard, found.record)

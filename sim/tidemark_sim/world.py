@@ -61,6 +61,7 @@ class World:
         self.producers = [
             Producer(self, f"p{number + 1}", dice.pick(self.shards)) for number in range(options.clients.producers)
         ]
+        self.retired: list[Producer] = []   # replaced by others when entries were given up (K14e)
         self.subscribers = [
             Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
         ]

@@ -1173,6 +1173,7 @@ class Coordinator:
             return [Reply(m.request, Refused(Reason.INVALID_SPEC, "lineage: a recovery needs a new one (U54)"))]
         self.recovery, self.election = m.request, None
         return [
+            *self._end_change(Refused(Reason.ABORTED, "the loss of most disks was accepted")),
             Trace(self.address, "recovery_started", f"from {source}, whose leader is {record.leader}"),
             SetTimer(self.address, DEADLINE_TIMER, now_ms + self.settings.change_timeout_ms),
             *self._save(
@@ -1194,7 +1195,9 @@ class Coordinator:
                 record.ensemble, set(record.ensemble) - set(lost)):
             names = ", ".join(member.node for member in lost)
             return Refused(Reason.WRONG_STATE, f"the disks of {names} are lost: accept the loss to go on without them")
-        if self.behind or record.status is not wanted or self._busy or self.change or self.transfer:
+        # An election that cannot end is all that is left of a change or a transfer which it goes on with.
+        moves = (self.change or self.transfer) and not m.accept_loss
+        if self.behind or record.status is not wanted or self._busy or moves:
             return Refused(Reason.RECONFIGURING, f"the shard is in {record.status}; try again")
         if not m.accept_loss:
             return refuse_recovery(record, self.nodes, m.from_node)

@@ -162,6 +162,12 @@ def lost_disks(members: Collection[Member], nodes: Mapping[str, Member | None]) 
     return tuple(member for member in members if nodes.get(member.node) not in (None, member))
 
 
+def can_elect(record: ShardRecord, left: Collection[Member]) -> bool:
+    """Say whether the members with these disks could elect a leader (A3), whatever a source of the shard holds."""
+    ensembles = ensembles_of(record)
+    return has_majority(ensembles.fencing, left) or (record.source is None and has_majority(ensembles.final, left))
+
+
 def refuse_survivor(
     record: ShardRecord, nodes: Mapping[str, Member | None], heads: Mapping[Member, EntryId], node: str
 ) -> Member | Refused:
@@ -169,19 +175,18 @@ def refuse_survivor(
 
     `heads` are what the members said in the election that cannot end.
     """
-    survivor = next((member for member in record.ensemble if member.node == node), None)
+    members = ensembles_of(record).fencing
+    lost = lost_disks(members, nodes)
+    left = [member for member in members if member not in lost]
+    survivor = next((member for member in left if member.node == node), None)
+    if survivor is None and any(member.node == node for member in lost):
+        return Refused(Reason.NODE_UNAVAILABLE, f"{node} has another disk than the member had")
     if survivor is None:
         return Refused(Reason.NOT_MEMBER, f"{node} is not in the ensemble")
-    if record.change is not None:
-        return Refused(Reason.RECONFIGURING, f"a {record.change.operation} is in {record.change.phase}")
-    lost = lost_disks(record.ensemble, nodes)
-    left = [member for member in record.ensemble if member not in lost]
-    if survivor in lost:
-        return Refused(Reason.NODE_UNAVAILABLE, f"{node} has another disk than the member had")
-    if len(left) >= majority(len(record.ensemble)):
+    if can_elect(record, left):
         return Refused(
             Reason.WRONG_STATE,
-            f"{len(left)} of {len(record.ensemble)} members have their disks: once all are up they elect a leader and "
+            f"{len(left)} of {len(members)} members have their disks: once all are up they elect a leader and "
             "no acknowledged record is lost",
         )
     silent = [member.node for member in left if nodes.get(member.node) is None or member not in heads]
@@ -204,11 +209,12 @@ def refuse_survivor(
 def alone_with(record: ShardRecord, source: Member, nodes: Mapping[str, Member | None]) -> ShardRecord:
     """Rule K14e: others that are left hold no more, and those on lost disks never answer: the source is elected alone.
     """
-    lost = lost_disks(record.ensemble, nodes)
-    others = (member for member in record.ensemble if member != source and member not in lost)
+    members = members_announced(record)
+    lost = lost_disks(members, nodes)
+    others = (member for member in members if member != source and member not in lost)
     return replace(
-        record, ensemble=(source,), source=source, removed=(*record.removed, *others), holdouts=(), copies=0,
-        refill=max(record.refill, len(record.ensemble)),
+        record, ensemble=(source,), source=source, change=None, removed=(*record.removed, *others), holdouts=(),
+        copies=0, refill=max(record.refill, len(record.ensemble)),
     )
 
 

@@ -33,7 +33,7 @@ from ..base.ids import EntryId, Member, ShardId, ShardKind
 from ..base.quorum import has_majority
 from ..base.refusals import Refused
 from .copies import selective
-from .ensembles import alone_with, ensemble_after, lost_disks, refuse_survivor
+from .ensembles import alone_with, can_elect, ensemble_after, ensembles_of, lost_disks, refuse_survivor
 from .floors import EPOCH_MAX
 from .messages import EPOCH_JUMP_MAX, Operation
 from .records import ShardRecord, Status
@@ -46,7 +46,7 @@ NEAR_GAP = 10
 """The same when everybody did: requests of the operator that was may still be under way, of epochs nobody heard of."""
 
 WRITER = "recover-metadata"
-"""The name of the writer in a rebuilt record."""
+"""The writer of a rebuilt record."""
 
 SILENT_ROLES = (Role.SEEDING, Role.DELETED)
 """Replicas that do not vote."""
@@ -264,11 +264,12 @@ def _from_survivor(
 ) -> Finding | None:
     """Rule N14; None where the stored record can go on: its members have their disks, or its leader still leads."""
     nodes: dict[str, Member | None] = {member.node: member for member in answered}
-    lost = lost_disks(stored.ensemble, nodes)
+    members = ensembles_of(stored).fencing
+    lost = lost_disks(members, nodes)
     voters = {report.member: report for report in reports if report.role not in SILENT_ROLES}
-    left = {member: voters[member].head for member in stored.ensemble if member in voters}
+    left = {member: voters[member].head for member in members if member in voters}
     leads = stored.leader in left and voters[stored.leader].role is Role.LEADER
-    if leads or not left or has_majority(stored.ensemble, set(stored.ensemble) - set(lost)):
+    if leads or not left or can_elect(stored, set(members) - set(lost)):
         return None
     source = refuse_survivor(stored, nodes, left, max(left, key=lambda member: left[member]).node)
     if isinstance(source, Refused):

@@ -19,6 +19,7 @@ record_saved(shard, before, after)  operator_sends(operator, send)  operator_ste
 operator_answered(operator, event, effects)   before the effects of an answer run
 operator_resumes(operator, shard)        it goes on from the record alone
 producer_answered(producer, sequence, appended)
+loss_accepted(shard, before, source, lost)   a survivor begins alone; `lost` are committed entries that it lacks
 committed(shard, node, entry)           an entry is seen committed for the first time
 led(shard, node, epoch)                 a node is seen leading a new epoch
 reader_begins(client, first)  reader_delivers(client, deliver)  reader_passes(client, gap)  reader_notes(client, note)
@@ -55,6 +56,7 @@ from .producers import ExactlyOnce
 from .reads import PrefixReads
 from .replies import Replies
 from .space import SpaceForAppends
+from .survivors import Survivors
 from .watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -65,13 +67,14 @@ HOOKS = (
     "node_asked", "floors_asked", "node_promised", "node_replies", "node_answers", "node_released", "record_saved",
     "operator_sends", "operator_stepped", "producer_answered", "committed", "led", "reader_begins", "reader_delivers",
     "reader_passes", "reader_notes", "reader_stepped", "latest_asked", "operator_answered", "operator_resumes",
-    "node_wrote", "node_replied", "documents_asked",
+    "node_wrote", "node_replied", "documents_asked", "loss_accepted",
 )
 
 PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
     Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, HoldsWhileHandingOver, CoreInvariants,
+    Survivors,
 )
 
 
@@ -108,6 +111,7 @@ class Checkers:
     node_wrote: Any
     node_replied: Any
     documents_asked: Any
+    loss_accepted: Any
 
     def __init__(self, world: World, extra: tuple[Any, ...] = ()) -> None:
         self.history = History(world, self)

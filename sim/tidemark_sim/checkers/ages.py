@@ -6,6 +6,7 @@ Stays out: runs in which the clocks of many nodes jump, and what goes because it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import DropBefore, PutEntry, Send, Write
@@ -50,6 +51,10 @@ class Ages:
     def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
         if entry.kind is Kind.DATA:
             self._wrote[shard, entry.producer] = entry
+
+    def loss_accepted(self, shard: ShardId, before: Any, source: Any, lost: Sequence[Entry]) -> None:
+        for entry in lost:
+            self._wrote.pop((shard, entry.producer), None)
 
     def node_writes(self, node: Node, shard: ShardId, image: Image, write: Write) -> None:
         """An entry is born when it is first written; a leader removes it when it is of age."""

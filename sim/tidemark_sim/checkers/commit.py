@@ -41,6 +41,7 @@ class CommitMonotone:
                 if known is not None and known.chain == entry.chain:
                     raise Violation("BELOW_COMMIT", f"{node.name} truncates {entry.id}, which is committed")
         elif kind is DropBefore:
+            self.history.look(node, shard)   # a member alone commits and trims in one step
             if write.offset > self.history.of(shard).last + 1:  # type: ignore[union-attr]
                 raise Violation("#281", f"{node.name} trims to {write.offset}, past commit")  # type: ignore[union-attr]
             self.world.trace.count("trims")

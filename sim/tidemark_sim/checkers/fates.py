@@ -8,6 +8,7 @@ Stays out: what callers were told (`outcomes`), who may raise the watermark (`wa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import PutEntry, Write
@@ -92,6 +93,13 @@ class Fates:
 
     def of(self, shard: ShardId) -> ShardFates:
         return self.shards[shard]
+
+    def loss_accepted(self, shard: ShardId, before: Any, source: Any, lost: Sequence[Entry]) -> None:
+        """A record that is lost hides nothing any more, and numbers that are lost may come again (K14e)."""
+        fates, bases = self.shards[shard], {entry.base for entry in lost}
+        fates.definite = {base: first for base, first in fates.definite.items() if base not in bases}
+        fates.hidden = {place: record for place, record in fates.hidden.items() if record not in bases}
+        fates.items = {producer: seen for producer, seen in fates.items.items() if seen[0] not in bases}
 
     def node_stepped(self, node: Node, events: Any) -> None:
         assert node.core is not None

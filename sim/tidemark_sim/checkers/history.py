@@ -7,6 +7,7 @@ Stays out: judging, but for what would make the facts themselves contradictory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Reply
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 class ShardHistory:
     """Facts of one shard."""
 
-    __slots__ = ("at_base", "chains", "committed_in", "entries", "last", "leader", "leader_epoch", "leaders")
+    __slots__ = (
+        "at_base", "chains", "committed_in", "entries", "given_up", "last", "leader", "leader_epoch", "leaders")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []              # committed, in order
         self.committed_in: list[int] = []           # the epoch of whoever was first seen to have each committed
         self.at_base: dict[int, Entry] = {}
+        self.given_up: set[tuple[int, int]] = set()   # epoch and base of what was committed and lost (K14e)
         self.last = -1
         self.chains: dict[tuple[int, int], int] = {}  # (epoch, base) -> chain, for every entry ever written
         self.leaders: dict[int, Member] = {}
@@ -52,6 +55,18 @@ class History:
 
     def of(self, shard: ShardId) -> ShardHistory:
         return self.shards[shard]
+
+    def loss_accepted(self, shard: ShardId, before: Any, source: Member, lost: Sequence[Entry]) -> None:
+        """Forget the end of the log that a survivor lacks; all in front of it stays committed (K14e)."""
+        history = self.shards[shard]
+        kept = len(history.entries) - len(lost)
+        if history.entries[kept:] != list(lost):
+            raise Violation("K14e", f"{source} lacks {lost[0].id}, and holds committed entries behind it")
+        del history.entries[kept:], history.committed_in[kept:]
+        for entry in lost:
+            del history.at_base[entry.base]
+            history.given_up.add((entry.epoch, entry.base))
+        history.last = history.entries[-1].last if history.entries else -1
 
     def leading_image(self, shard: ShardId, history: ShardHistory) -> Image | None:
         """Return what the newest leader has written, or None while it does not lead."""
@@ -109,6 +124,10 @@ class History:
             if entry.last > commit:
                 break
             end = entry.last
+            if (entry.epoch, entry.base) in history.given_up:
+                if node.member in self.world.metadata.record(shard).ensemble:
+                    raise Violation("K14e", f"{node.name} commits {entry.id}, which was given up")
+                return   # a copy that left, and is deleted later
             known = history.at_base.get(entry.base)
             if known is not None:
                 if known.chain != entry.chain:

@@ -7,6 +7,7 @@ With rollback Immediate, ROLLED_BACK is not judged: that is why it is unsafe.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import PutEntry, Write
@@ -38,6 +39,16 @@ class Outcomes:
     def committed(self, shard: ShardId, node: Node, entry: Entry) -> None:
         if entry.kind is Kind.DATA:
             self._places[shard, entry.producer, entry.sequence] = entry
+
+    def loss_accepted(self, shard: ShardId, before: Any, source: Any, lost: Sequence[Entry]) -> None:
+        """The answers about a lost entry end with it; a lost record rolls nothing back (K14e)."""
+        records = any(entry.kind is Kind.ROLLBACK for entry in lost)
+        gone = {(shard, entry.producer, entry.sequence) for entry in lost if entry.kind is Kind.DATA}
+        for key in gone:
+            self._places.pop(key, None)
+        self._told = {
+            key: fate for key, fate in self._told.items()
+            if key not in gone and not (records and key[0] == shard and fate == "ROLLED_BACK")}
 
     def node_answers(self, node: Node, event: Any, value: Any) -> None:
         if isinstance(event, AppendRequest):

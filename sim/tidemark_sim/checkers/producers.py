@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import ShardId
@@ -33,6 +34,13 @@ class ExactlyOnce:
             raise Violation("L19", f"sequence {entry.sequence} is committed at {entry.id}, expected {expected}")
         self._next[key[:2]] = expected + 1
         self.places[key] = entry
+
+    def loss_accepted(self, shard: ShardId, before: Any, source: Any, lost: Sequence[Entry]) -> None:
+        """Lost entries may be appended again, in order (K14e)."""
+        for entry in reversed(lost):
+            if entry.kind is Kind.DATA:
+                del self.places[shard, entry.producer, entry.sequence]
+                self._next[shard, entry.producer] = entry.sequence
 
     def producer_answered(self, producer: Producer, sequence: int, value: Appended) -> None:
         if value.durability != Durability.QUORUM:

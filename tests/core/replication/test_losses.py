@@ -19,6 +19,7 @@ from tidemark_core.replication.messages import (
     FollowerAdded,
     Operation,
     Rejected,
+    TransferReady,
 )
 from tidemark_core.replication.records import (
     ChangeDone,
@@ -285,6 +286,38 @@ def test_k14e_the_survivor_leads_alone_and_is_filled_up_again() -> None:
         desk.record.status, desk.record.leader, desk.record.refill, desk.record.source, desk.record.removed)
     desk.step(StartChange(SHARD, 8, Operation.EXPAND, None, "a"))
     assert [3] == [saved.refill for saved in desk.saves()]
+
+
+def test_k14e_a_transfer_whose_election_cannot_end_does_not_refuse_the_act(desk: Desk) -> None:
+    desk.transferring()
+    desk.hear(A, TransferReady(5, C))
+    desk.stored()
+    desk.fenced(c=HEAD)
+    lose(desk, A2, B2)
+    assert [] == accept_loss(desk, "c")
+    desk.stored()
+    desk.hear(C, Fenced(desk.record.epoch, desk.record.election, HEAD))
+    desk.hear(C, BecameLeader(desk.record.epoch, desk.record.election))
+    desk.stored()
+    assert [ChangeDone(desk.record.epoch, (C,), C)] * 2 == desk.replies(), "the transfer, and the act"
+
+
+def test_k14e_a_change_in_commit_that_no_election_can_complete_ends_with_the_act(desk: Desk) -> None:
+    """A swap of c for d: of the four, c and d are left, which are a majority of neither ensemble."""
+    desk.committing()
+    desk.step(NodeDown("a"))
+    desk.stored()
+    lose(desk, A2, B2)
+    desk.fenced(c=HEAD)
+    [refused] = accept_loss(desk, "c")
+    assert refused.reason is Reason.NODE_UNAVAILABLE and "d did not say yet" in refused.message
+    desk.fenced(d=EntryId(6, 10))
+    [refused] = accept_loss(desk, "c")
+    assert "recover from d" in refused.message
+    assert [Reason.ABORTED] == [refused.reason for refused in accept_loss(desk, "d")], "the swap"
+    desk.stored()
+    record = desk.record
+    assert ((D,), D, None, (C,), 3) == (record.ensemble, record.source, record.change, record.removed, record.refill)
 
 
 def test_a_record_without_losses_is_stored_as_the_release_before_reads_it() -> None:
