@@ -156,7 +156,7 @@ class Appends:
         stream = _Stream(caller, self._budgets.who(context), version)
         sender = asyncio.get_running_loop().create_task(self._send(stream, context))
         try:
-            while (frame := await context.read()) is not grpc.aio.EOF:
+            while (frame := await self._budgets.read(context)) is not grpc.aio.EOF:
                 await self._driver.room()
                 await stream.room.wait()
                 try:

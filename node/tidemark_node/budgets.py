@@ -21,8 +21,10 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 
 from .access import Access, Handler
+from .half_sent import HalfSent
 from .methods import PEOPLE, Cost, Method, Shape
 from .settings import FRAME_COPIES, Settings
+from .sockets import Sockets
 
 REQUEST_BYTES_MAX = 1 << 20
 """Of one request of a client; batches have the bound of their log group."""
@@ -42,6 +44,8 @@ LARGE_FRAME_SECONDS = 10.0
 SEND_LOOK_SECONDS = 1.0
 
 SEARCHES_AT_ONCE = 2
+HALF_SENT_BYTES_MAX = 256 << 20
+"""Of messages that did not come whole yet, on streams and calls of the health service (T12b)."""
 MAP_BYTES_MAX = 64 << 20
 """Of shard maps on their way to watches.  A map counts once: all watches share its bytes, gRPC copies them."""
 CHANGE_STREAMS_MAX = 1024
@@ -71,6 +75,7 @@ class Budgets:
         self.watches = Budget("watches", settings.watches_max, "--watches-max")
         self.calls = Budget("calls", settings.calls_max, "--calls-max")
         self.appends = Budget("bytes of unanswered batches", settings.append_bytes_max, "--append-bytes-max")
+        self.half_sent = HalfSent(Budget("bytes of half-sent messages", HALF_SENT_BYTES_MAX), self.refusal, Sockets())
         self.outcomes = Budget("waits for an outcome", OUTCOMES_MAX)
         self.positions = Budget("waits for a position", POSITIONS_MAX)
         self.frames = Line("bytes of frames", settings.frame_bytes_max, "--frame-bytes-max")
@@ -92,6 +97,7 @@ class Budgets:
         yield "watches", self.watches
         yield "calls", self.calls
         yield "append_bytes", self.appends
+        yield "half_sent_bytes", self.half_sent.budget
         yield "outcomes", self.outcomes
         yield "positions", self.positions
         yield "frame_bytes", self.frames
@@ -163,7 +169,9 @@ class Budgets:
     def limited(self, method: Method, handler: Handler) -> Handler:
         """Return a gRPC handler that takes what a call costs and receives its request, unless that is a stream."""
         budget = self._of_cost[method.cost_of_call]
-        received = handler if method.shape is Shape.BIDI else self._received(method, handler)
+        bidi = method.shape is Shape.BIDI
+        received = handler if bidi else self._received(method, handler)
+        counted = self.bounded(handler) if bidi else received
 
         async def call(_: Any, context: Any) -> Any:
             if not self._counts(method, context):
@@ -172,9 +180,32 @@ class Budgets:
             if not budget.take(who):
                 await context.abort(*to_rpc_error(self.refusal(budget, who)))
             try:
-                return await received(_, context)
+                return await counted(_, context)
             finally:
                 budget.give_back(who)
+
+        return call
+
+    async def read(self, context: Any) -> Any:
+        """Return the next message of a stream, or gRPC's end of it."""
+        frame = await context.read()
+        if frame is not grpc.aio.EOF:
+            self.half_sent.given(context, len(frame))
+        return frame
+
+    def bounded(self, handler: Handler) -> Handler:
+        """Return the handler of a stream, which ends where its caller has too much half sent (T12b)."""
+
+        async def call(_: Any, context: Any) -> Any:
+            stream = self.half_sent.enter(self.who(context), context)
+            try:
+                return await handler(_, context)
+            except asyncio.CancelledError:
+                if stream.refused is None:
+                    raise
+                await context.abort(*to_rpc_error(stream.refused))
+            finally:
+                self.half_sent.leave(context)
 
         return call
 

@@ -180,7 +180,7 @@ class _Connection:
     async def run(self) -> None:
         watching = asyncio.get_running_loop().create_task(self._watch())
         try:
-            while self._wrong is None and (frame := await self._context.read()) is not grpc.aio.EOF:
+            while self._wrong is None and (frame := await self.all.budgets.read(self._context)) is not grpc.aio.EOF:
                 self.silence.heard()
                 try:
                     requests = decode_requests(frame)

@@ -159,7 +159,7 @@ class _Stream:
 
     async def _listen(self) -> None:
         try:
-            while self._wrong is None and (frame := await self._context.read()) is not grpc.aio.EOF:
+            while self._wrong is None and (frame := await self._budgets.read(self._context)) is not grpc.aio.EOF:
                 self._on_frame(frame)
                 self.wake()
         finally:

@@ -12,7 +12,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2
 from tidemark_wire.channel import check_caller
 from tidemark_wire.wire_version import WireVersionMismatch
 
@@ -63,7 +64,25 @@ def register(
     for service, handlers in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     health_of_node.services |= services.keys()
-    health_pb2_grpc.add_HealthServicer_to_server(health_of_node.servicer, server)
+    servicer = health_of_node.servicer
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(health.SERVICE_NAME, {
+        "Check": _MAKERS[Shape.UNARY](_of_health(budgets, servicer.Check), None, _serialised),
+        "Watch": _MAKERS[Shape.SERVER_STREAM](_of_health(budgets, servicer.Watch), None, _serialised),
+    }),))
+
+
+def _of_health(budgets: Budgets, handler: Handler) -> Handler:
+    """Return a handler of the health service that receives its request as streams do: anyone may call it (T12b)."""
+
+    async def call(_: Any, context: Any) -> Any:
+        raw = await budgets.read(context)
+        try:
+            request = health_pb2.HealthCheckRequest.FromString(b"" if raw is grpc.aio.EOF else raw)
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request is no HealthCheckRequest: {error}")
+        return await handler(request, context)
+
+    return budgets.bounded(call)
 
 
 def _serialised(answer: Any) -> bytes:

@@ -35,6 +35,8 @@ EXIT_BAD_START, EXIT_BUG = 2, 70
 DAY_S, YEAR_S = 86_400, 31_536_000
 CALLS_MAX = 1_024
 """Calls of the Admin service at once; more are refused with RESOURCE_EXHAUSTED."""
+REQUEST_BYTES_MAX = 1 << 20
+"""Of one call: gRPC takes in a request before its handler runs (T12b)."""
 
 
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -144,7 +146,8 @@ async def run(flags: argparse.Namespace) -> int:
         lease_ttl_s=flags.lease_ttl, tls=tls,
         certificates=(
             FileArchive(CertificateFiles(flags.certificates_dir, flags.cluster)) if flags.certificates_dir else None))
-    options = server_options(descriptors.connections_max(descriptors.raise_limit()))
+    options = server_options(
+        descriptors.connections_max(descriptors.raise_limit()), request_bytes_max=REQUEST_BYTES_MAX)
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
     add_admin(server, service)
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -43,6 +43,10 @@ class Budget:
         self.refused = 0
         self._held: dict[str, int] = {}
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the callers that hold something."""
+        return iter(self._held)
+
     def held(self, who: str) -> int:
         """Return how much a caller holds."""
         return self._held.get(who, 0)
@@ -68,6 +72,10 @@ class Budget:
     def give_back(self, who: str, count: int = 1) -> None:
         """Return `count` that a caller took."""
         self._add(who, -count)
+
+    def measured(self, who: str, count: int) -> None:
+        """Set what a caller was found to hold, above its share too."""
+        self._add(who, count - self.held(who))
 
     def refusal(self, who: str, retry_after_ms: int = RETRY_AFTER_MS) -> Refused:
         """Return what a caller is answered that gets nothing; it names the limit, its value and what to do."""

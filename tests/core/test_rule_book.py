@@ -32,7 +32,7 @@ RULES = [
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 15)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
-    "T10", "T10b", "T10c", "T10d", "T11", "T12", "T13",
+    "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
     *(f"P{number}" for number in range(1, 14)), *(f"P{number}" for number in range(17, 26)),
 ]
@@ -65,6 +65,7 @@ LINES_OF = {
     "tidemark_core.replication.trust": ("trust.md",),
     "tidemark.payload": ("trust.md",),
     "tidemark_wire.budgets": ("trust.md",),
+    "tidemark_node.half_sent": ("trust.md",),
     "tidemark_node.routing": ("trust.md",),
     "tidemark_core.upr": ("upr.md",),
     "pyspark_tidemark": ("spark.md",),

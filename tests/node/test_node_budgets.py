@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from half_sender import HalfSender
 from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, shard_map
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
@@ -41,6 +42,8 @@ KIB = 1 << 10
 RECORDS, RECORD_BYTES = 24, 200 * KIB
 FRAMES_MAX = 12_000 * KIB
 GREEDY, OTHER = "greedy", "other"
+HEALTH = "/grpc.health.v1.Health/Check"
+CHANGES = "/tidemark.v1.Documents/Changes"
 
 
 @pytest.fixture
@@ -179,6 +182,38 @@ async def test_t12_a_stream_that_waits_for_room_still_hears_that_it_may_not_go_o
     assert len(judged) == (why is Status.ACCESS), "each refusal is a line of the audit"
     assert not frames.waiting
     frames.give_back(OTHER, frames.total)
+
+
+@pytest.mark.parametrize("method", [channel.APPEND, channel.DELIVER, CHANGES, HEALTH])
+async def test_t12b_a_caller_with_too_much_half_sent_loses_streams_and_others_go_on(node: Node, method: str) -> None:
+    """Also where its streams come from several connections; the metric counts them."""
+    budget = node.budgets.half_sent.budget
+    budget.total = 2 << 20
+    other = Appender(node.address)    # the harness
+    senders = [await HalfSender.to(node.address) for _ in range(2)]
+    try:
+        streams = [(sender, sender.open(method, ("caller", GREEDY))) for sender in senders for _ in range(2)]
+        sending = [asyncio.ensure_future(sender.send(number, 8 << 20, 7 << 20)) for sender, number in streams]
+        await until(lambda: all(number in sender.ended for sender, number in streams), "the caller hears of it")
+        assert budget.refused == len(streams)
+        assert isinstance(await other.append(batch(RECORDS, b"x")), Appended)
+        refused = 'tidemark_budget_refused_total{budget="half_sent_bytes"}'
+        assert f"{refused} {budget.refused}.0" in generate_latest(node.metrics.registry).decode()
+        for sender in senders:
+            await sender.close()
+        await asyncio.gather(*sending)
+        await until(lambda: not budget.held(GREEDY), "nothing is left")
+    finally:
+        await other.close()
+
+
+async def test_t12b_a_compressed_message_is_refused(node: Node, calls: Calls) -> None:
+    """A few KiB that came would give a handler MiB, and hide as many from the count."""
+    call = (await calls.opened()).stream_stream(channel.APPEND)(
+        metadata=of(GREEDY), compression=grpc.Compression.Gzip)
+    with suppress(grpc.aio.AioRpcError):
+        await call.write(bytes(KIB))
+    assert await call.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL), "as gRPC's two ends race"
 
 
 async def test_t12_appends_do_not_wake_streams_that_wait_for_room(

@@ -17,6 +17,7 @@ from tidemark_core.replication.checkpoint import FOLDS, Checkpoint, Mark
 from tidemark_core.replication.log import MARK_BYTES
 from tidemark_core.replication.messages import InstallSnapshot
 from tidemark_core.replication.producers import PRODUCERS_MAX, REMEMBERED_MAX, Known, Place, ProducerTable
+from tidemark_operator import main as operator
 from tidemark_wire import channel, descriptors
 from tidemark_wire.frames import decode_messages, encode_message
 
@@ -146,6 +147,22 @@ async def test_the_age_of_a_connection_ends_no_call_that_the_server_has_taken() 
                 else:
                     peers.add(await _source(call))
             held.cancel()
+    finally:
+        await server.stop(None)
+
+
+async def test_t12b_a_request_that_announces_too_much_is_refused_and_the_operator_takes_a_mib() -> None:
+    server = grpc.aio.server(options=channel.server_options(request_bytes_max=operator.REQUEST_BYTES_MAX))
+    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(_seen)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    address = f"127.0.0.1:{channel.bind(server, '127.0.0.1:0')}"
+    await server.start()
+    try:
+        async with channel.open_channel(address) as opened:
+            echo = opened.unary_unary("/test.Echo/Echo")
+            assert await echo(bytes(1 << 20), timeout=20) == bytes(1 << 20)
+            with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
+                await echo(bytes((1 << 20) + 1), timeout=20)
     finally:
         await server.stop(None)
 
