@@ -67,6 +67,7 @@ class Impostor:
         self.world = world
         self.shard = world.shards[0]
         self.node = list(world.nodes.values())[-1]
+        self.lied_to: Node | None = None   # a tombstone that takes a forged message now: it hears every node
         self._heard: deque[Any] = deque(maxlen=REMEMBERED)   # what members and operators said of the shard
         self._entries: deque[Entry] = deque(maxlen=REMEMBERED)
 
@@ -175,7 +176,10 @@ class Impostor:
         before, life = self._facts(target), target.life
         self.world.trace.note(target.name, "forged", message)
         self.world.trace.count("forged_messages")
+        held = self._held(target)
+        self.lied_to = target if held is not None and held.replica.state.role is Role.DELETED else None
         target.turn((Received(of_shard(self.shard), sender, meant, message),))
+        self.lied_to = None
         if target.life == life and self._facts(target) != before:
             raise Violation("T10", f"{target.name} heeds {message} of {sender}, which is no member of its shard")
 

@@ -351,8 +351,8 @@ class Node:
             elif kind is Trace:
                 world.trace.count(f"core_{effect.what}")
                 world.trace.note(self.name, "trace", f"{effect.what} {effect.detail}")
-                if effect.what == "violation":
-                    # Nobody here lies: whoever is refused as a liar, or refuses, is broken.
+                if effect.what == "violation" and (world.impostor is None or world.impostor.lied_to is not self):
+                    # No member lies: one that is refused as a liar, or refuses, is broken.
                     raise Violation("violation", f"{self.name} refuses what it was sent: {effect.detail}")
             elif kind is ReadLog:
                 delay = world.dice.between(0, world.options.disk.read_ms_max)

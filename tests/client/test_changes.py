@@ -548,8 +548,10 @@ async def test_the_synchronous_iteration_that_is_left_inside_a_batch_goes_on_the
 async def test_synchronous_changes_are_closed_with_their_client(cluster: FakeCluster) -> None:
     def work() -> None:
         client = tidemark.sync.connect(cluster.addresses())
-        with client.changes(GROUP):
+        with client.changes(GROUP) as changes:
             client.close()
+            with pytest.raises(Closed):
+                next(iter(changes))
 
     await asyncio.to_thread(work)
 

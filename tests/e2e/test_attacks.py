@@ -6,11 +6,9 @@ Each one's cheap sister plays it in one process.  Stays out: attacks that take m
 from __future__ import annotations
 
 import asyncio
-import resource
-import socket
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -25,6 +23,7 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import FileCredentials, TlsSettings
 
+from tests.crowd import crowd
 from tests.waiting import until
 
 from . import http2
@@ -57,21 +56,6 @@ def key_of(cluster: Cluster, name: str) -> TlsSettings:
     return TlsSettings.of_directory(cluster.runtime.certificates().issue(Policy(), Kind.CLIENT, name))
 
 
-@contextmanager
-def crowd(address: str) -> Iterator[None]:
-    """Hold idle connections to a port."""
-    host, _, port = address.rpartition(":")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for _ in range(CROWD):
-            connection = stack.enter_context(socket.socket())
-            connection.setblocking(False)
-            connection.connect_ex((host, int(port)))
-        yield
-
-
 async def test_t11_a_hostile_batch_ends_tidemark_read_which_names_its_offsets(
     cluster: Cluster, client: tidemark.Client, stolen: TlsSettings
 ) -> None:
@@ -101,7 +85,7 @@ async def test_t12_idle_connections_take_no_place_of_callers_and_no_descriptor_o
     group = await cluster.create_group()
     leader = await cluster.leader(group)
     async with undisturbed(cluster, client, group):
-        with crowd(cluster.address(leader)):
+        with crowd(cluster.address(leader), CROWD):
             async with client.appender(group, timeout_s=60) as appender:
                 for number in range(100):
                     await appender.append(b"%d" % number, key=b"k")
@@ -123,7 +107,7 @@ async def test_t12_a_crowd_on_the_port_of_metrics_keeps_no_probe_out(
             return int(answer.status)
 
     async with undisturbed(cluster, client, group):
-        with crowd(address):
+        with crowd(address, CROWD):
             for path in ("livez", "readyz", "metrics"):
                 assert 200 == await asyncio.to_thread(probe, path)
 

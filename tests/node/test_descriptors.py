@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from node_harness import Appender, NodeProcess, OperatorHand, batch
 from test_cluster import lead
 from tidemark_core.replication.messages import Appended
 
+from tests.crowd import crowd
+
 SOFT, HARD = 300, 900
 CROWD = 1100
 STORE = 256
 """So many files the store may keep open."""
-
-
-@contextmanager
-def crowd(address: str) -> Iterator[None]:
-    """Hold idle connections; the kernel queues those that the node does not accept, and refuses none."""
-    host, _, port = address.rpartition(":")
-    with ExitStack() as stack:
-        for _ in range(CROWD):
-            connection = stack.enter_context(socket.socket())
-            connection.setblocking(False)
-            connection.connect_ex((host, int(port)))
-        yield
 
 
 async def test_idle_connections_leave_descriptors_for_the_store(
@@ -39,7 +27,7 @@ async def test_idle_connections_leave_descriptors_for_the_store(
     await lead(operator, [node], node)
     appender = Appender(node.address)
     assert isinstance(await appender.append(batch(0)), Appended)
-    with crowd(node.address), crowd(node.ready["metrics_address"]):
+    with crowd(node.address, CROWD), crowd(node.ready["metrics_address"], CROWD):
         for sequence in range(1, 200):
             assert isinstance(await appender.append(batch(sequence)), Appended)
         assert node.process is not None

@@ -8,6 +8,8 @@ from tidemark_core.base.ids import OperatorId, of_shard
 from tidemark_core.replication.messages import DeleteShard, Prepare
 from tidemark_core.replication.records import Status
 from tidemark_core.replication.replica import Role
+from tidemark_core.shard import Shard
+from tidemark_sim.operators import Operator
 
 
 class Reseeding(Scenario):
@@ -18,11 +20,11 @@ class Reseeding(Scenario):
         self.lost: set[type] = set()   # kinds of messages of the operator that do not arrive
         send = self.world.send_from_operator
 
-        def lossy(operator: object, effect: Send) -> None:
+        def lossy(operator: Operator, effect: Send) -> None:
             if type(effect.message) not in self.lost:
-                send(operator, effect)   # type: ignore[arg-type]
+                send(operator, effect)
 
-        self.world.send_from_operator = lossy  # type: ignore[method-assign]
+        self.world.send_from_operator = lossy  # type: ignore[method-assign]   # the network drops no single kind
         self.wait_led(1)
         self.acknowledge(1)
         self.wait_settled()
@@ -54,7 +56,7 @@ class Reseeding(Scenario):
         return self._held.replica.state.epoch
 
     @property
-    def _held(self):  # type: ignore[no-untyped-def]
+    def _held(self) -> Shard:
         core = self.world.nodes["n3"].core
         assert core is not None
         return core.log.shards[self.shard]

@@ -381,13 +381,16 @@ class Reader:
         return not source.started and source.retry_ms is None and source.node not in self.down
 
     def _stalled(self, now_ms: int) -> list[ReaderEffect]:
-        """Rules S14, S14b and S18.  Nobody is blamed while the application is slow or nothing more is released."""
+        """Rules S14, S14b and S18.  No member is blamed while the application is slow or nothing more is released."""
         if not self._watched:
             return []
         if now_ms >= self._all_send_all_at:  # and again, should a stream be stuck where nobody else could help
             return self._ask_all(now_ms, f"no progress at offset {self.next}")
+        least_ms = min(self.settings.silent_timeout_ms, self.settings.scd_timeout_ms)
+        if self.all_send_all or now_ms - self._blame_ms < least_ms:
+            return []   # the same for each member, without a look at them
         effects: list[ReaderEffect] = []
-        for source in self._silent() if not self.all_send_all else ():
+        for source in self._silent():
             if now_ms >= self._blamed_at(source):
                 why = f"nothing about offset {self.next} for {now_ms - self._blame_ms} ms"
                 source.blame(now_ms, 2 * self._patience_ms(source))
