@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +75,7 @@ class Lane:
         self.flights: deque[Flight] = deque()
         self.recovering = False
         self.trouble = ""
-        self._producer = os.urandom(16)
+        self._producer = dispatcher.routing.new_producer()
         self._sequence = 0
         self._link: AppendLink | None = None
         self._leader_epoch = -1
@@ -322,7 +321,7 @@ class Lane:
     def _renew(self) -> None:
         """Go on under a new producer id: nothing unanswered here is or will be in the log under the old one."""
         self._drop(self._given_up())
-        self._producer = os.urandom(16)
+        self._producer = self._dispatcher.routing.new_producer()
         self._sequence = 0
         self._acknowledged = Acknowledged(IN_FLIGHT_MAX)
         self._rollbacks = Rollbacks()

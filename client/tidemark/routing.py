@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-from tidemark_core.base.entry import Durability
+from tidemark_core.base.entry import NO_PRODUCER, Durability
 from tidemark_core.base.ids import key_hash
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.producer_ids import PREFIX_BYTES
 from tidemark_wire import channel as wire
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
@@ -162,6 +164,7 @@ class Routing:
         self._watch: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._loaded = False
+        self._producer_prefix = b""
         self._last_error = ""
 
     # --- life
@@ -256,6 +259,10 @@ class Routing:
         """Return how many members of a shard keep each payload, 0: all of them, or it is not in the map."""
         return self._copies.get((group, shard), 0)
 
+    def new_producer(self) -> bytes:
+        """Return an id that no producer had, of this caller as far as a node has said how its ids begin (L25b)."""
+        return self._producer_prefix + os.urandom(len(NO_PRODUCER) - len(self._producer_prefix))
+
     def at(self) -> str:
         """Return the addresses that were given, as people read them."""
         return ", ".join(self._bootstrap)
@@ -329,6 +336,8 @@ class Routing:
         except grpc.aio.AioRpcError as error:
             self._last_error = f"{address}: {error.code().name} {error.details()}"
             return False
+        if len(answer.producer_prefix) == PREFIX_BYTES:   # a node of the release before says none
+            self._producer_prefix = answer.producer_prefix
         self._take(answer)
         return True
 

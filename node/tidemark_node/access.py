@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.producer_ids import prefix_of
 from tidemark_wire.audit import Audit
 from tidemark_wire.channel import NODE_KEY
 from tidemark_wire.identity import Identity, Kind, Role, may, peer_identity
@@ -33,6 +34,11 @@ class Caller(NamedTuple):
     def owner(self) -> str:
         """The name under which this caller owns what it makes, empty where there is no TLS (U70b)."""
         return f"{self.identity.kind}/{self.identity.name}" if self.identity is not None else ""
+
+    @property
+    def producer_prefix(self) -> bytes:
+        """The bytes that ids of this caller's producers begin with, none where there is no TLS (L25b)."""
+        return prefix_of(self.owner)
 
 
 class Access:
@@ -57,7 +63,7 @@ class Access:
                 caller = self.caller(context)
                 why = self._why_not(caller.identity, method.callers, context)
                 if why:
-                    await _abort(context, self._refuse(caller, method.name, "", why))
+                    await _abort(context, self.denied(caller, method.name, "", why))
                 if method.audited and caller.identity is not None and caller.identity.kind is Kind.ADMIN:
                     self._audit.admin(caller.identity, caller.peer, method.name)
             return await handler(request, context)
@@ -86,7 +92,7 @@ class Access:
         if identity is not None and any(may(identity, role, lists) for role in roles):
             return None
         wanted = " or ".join(roles)
-        return self._refuse(caller, method, group, f"{identity} is no {wanted} of log group {group!r}")
+        return self.denied(caller, method, group, f"{identity} is no {wanted} of log group {group!r}")
 
     def administers(self, caller: Caller, group: str) -> bool:
         """Say whether a caller is an admin of a group; without TLS every caller is."""
@@ -99,9 +105,11 @@ class Access:
         """Note in the audit an act that only an admin may do, before it is done."""
         self._audit.admin(caller.identity, caller.peer, method, about)
 
-    def denied(self, caller: Caller, method: str, group: str, why: str) -> None:
-        """Count and note that the core turned a caller down for its identity."""
-        self._refuse(caller, method, group, why)
+    def denied(self, caller: Caller, method: str, group: str, why: str) -> Refused:
+        """Count and note that a caller is turned down for its identity; return the refusal."""
+        self._metrics.refused_calls.labels(method).inc()
+        self._audit.refused(caller.identity, caller.peer, method, group, why)
+        return Refused(Reason.PERMISSION_DENIED, why)
 
     def _why_not(self, identity: Identity | None, kinds: frozenset[Kind], context: Any) -> str:
         """Return why a caller is not let in, nothing when it is."""
@@ -114,11 +122,6 @@ class Access:
         if identity.kind is Kind.NODE and dict(context.invocation_metadata() or ()).get(NODE_KEY) != identity.name:
             return f"{identity} introduces itself as another node"
         return ""
-
-    def _refuse(self, caller: Caller, method: str, group: str, why: str) -> Refused:
-        self._metrics.refused_calls.labels(method).inc()
-        self._audit.refused(caller.identity, caller.peer, method, group, why)
-        return Refused(Reason.PERMISSION_DENIED, why)
 
 
 async def _abort(context: Any, refused: Refused) -> None:

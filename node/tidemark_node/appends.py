@@ -23,6 +23,7 @@ from tidemark_core.documents.payload import OUTCOME_BYTES, Verdict, keys_of
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import Appended
+from tidemark_core.replication.producer_ids import caller_of
 from tidemark_wire.channel import check_caller
 from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
 from tidemark_wire.identity import Role
@@ -48,6 +49,7 @@ ANSWER_FRAME_BYTES = 1 << 20
 ANSWER_OVERHEAD_BYTES = 64
 RETRY_AFTER_MS = 50
 NO_HINT = Hint()
+FOREIGN = "the producer's id begins with the prefix of another caller: GetShardMap names the caller's own"
 REASONS_BEFORE = {Reason.PRODUCER_UNKNOWN: Reason.SEQUENCE_GAP, Reason.WRONG_KIND: Reason.INVALID_BATCH}
 """Reasons that clients of wire version 4 do not know, and what they hear instead."""
 
@@ -82,10 +84,13 @@ def _size(answer: AppendAnswer) -> int:
 class _Stream:
     """Answers of one client's stream on their way out."""
 
-    __slots__ = ("_bytes", "_ending", "answers", "caller", "closed", "outstanding", "ready", "room", "version", "who")
+    __slots__ = (
+        "_bytes", "_ending", "answers", "caller", "closed", "outstanding", "prefix", "ready", "room", "version", "who",
+    )
 
     def __init__(self, caller: Caller, who: str, version: int) -> None:
         self.caller = caller
+        self.prefix = caller.producer_prefix
         self.who = who
         self.version = version          # of the wire
         self.answers: deque[AppendAnswer] = deque()
@@ -192,7 +197,7 @@ class Appends:
             self._answer(stream, call.request, target, None)
             return
         size = len(call.batch.payload) + CALL_OVERHEAD_BYTES
-        refused = self._check(target, call)
+        refused = self._foreign(stream, call) or self._check(target, call)
         if refused is None and not self._pending.take(stream.who, size):
             refused = self._budgets.refusal(self._pending, stream.who, RETRY_AFTER_MS)
         if refused is not None:
@@ -206,6 +211,12 @@ class Appends:
             partial(self._settle, stream, call.request, target, size),
             size,
         )
+
+    def _foreign(self, stream: _Stream, call: AppendCall) -> Refused | None:
+        """Refuse the first batch of a producer that would be another caller's (L25b); later ones need the first."""
+        if call.batch.sequence or caller_of(call.batch.producer) in (b"", stream.prefix):
+            return None
+        return self._access.denied(stream.caller, METHOD, call.group, FOREIGN)
 
     def _check(self, target: Target, call: AppendCall) -> Refused | None:
         payload_bytes = len(call.batch.payload)

@@ -202,7 +202,7 @@ class Node:
         register(self.server, access, budgets, self.health, (
             self.links, snapshot_server, control, Inventory(driver, routing, self.remembered),
             Debug(driver, self.links, routing, self.snapshots, self.deliveries, self.changes),
-            ShardMaps(routing, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
+            ShardMaps(routing, access, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
             self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
             Explain(driver, routing), DocumentCalls(
                 driver, routing, metrics, access, budgets, settings.subscription_lease_seconds_max * 1000),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tidemark_wire.v1 import common_pb2, node_pb2
 
+from .access import Access
 from .budgets import Budgets
 from .methods import EVERY_KIND, Cost, Method, Shape
 from .routing import Routing
@@ -18,13 +19,15 @@ from .routing import Routing
 class ShardMaps:
     """All callers who ask for the map."""
 
-    def __init__(self, routing: Routing, budgets: Budgets) -> None:
+    def __init__(self, routing: Routing, access: Access, budgets: Budgets) -> None:
         self._routing = routing
+        self._access = access
         self._budgets = budgets
 
     async def get(self, request: Any, context: Any) -> bytes:
-        """Handler of one question for the map."""
-        return self._routing.map_bytes
+        """Handler of one question for the map; the caller's own field stands behind those of all callers."""
+        prefix = self._access.caller(context).producer_prefix
+        return self._routing.map_bytes + common_pb2.ShardMap(producer_prefix=prefix).SerializeToString()
 
     async def watch(self, request: Any, context: Any) -> None:
         """Handler of one watch: sends each map that is newer than the one the client knows."""

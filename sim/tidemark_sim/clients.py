@@ -19,6 +19,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import AppendRequest, LatestRequest, OutcomeRequest, ReadRequest
 from tidemark_core.replication.messages import Appended, Fate, Latest, Outcome
+from tidemark_core.replication.producer_ids import prefix_of
 
 from .trace import Violation
 
@@ -71,7 +72,7 @@ class Producer:
         self.world = world
         self.name = name
         self.shard = shard
-        self.id = world.dice.bytes(15) + b"\x01"
+        self.id = prefix_of(f"client/{name}") + world.dice.bytes(15)[:8]
         self.items = 0
         self.next_sequence = 0
         self.resume_after = -1

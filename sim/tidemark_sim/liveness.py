@@ -52,6 +52,7 @@ def finish(world: World) -> None:
     for subscriber in world.subscribers:
         subscriber.stopped = True
     world.documents.stopped = True
+    world.crowd.over = True
     while world.metadata.lost:   # its recovery may leave other ensembles
         world.run_until(world.now_ms + LOOK_MS)
     absent = _minority(world) if world.dice.chance(0.5) else []

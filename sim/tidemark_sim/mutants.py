@@ -38,6 +38,7 @@ from . import rebuilding
 from .clock_mutants import CLOCK_MUTANTS
 from .coordination_mutants import COORDINATION_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
+from .crowd import CrowdOptions, remembered
 from .delivery_mutants import DELIVERY_MUTANTS
 from .documents_mutants import DOCUMENTS_MUTANTS
 from .latest_mutants import LATEST_MUTANTS
@@ -356,6 +357,19 @@ def _table_not_in_checkpoint(stack: ExitStack) -> None:
     substitute(stack, ProducerTable, "upto", lambda self, offset, logged_ms: ProducerTable())
 
 
+def _table_without_end(stack: ExitStack) -> None:
+    def note(self: ProducerTable, entry: Any) -> None:
+        with remembered(CrowdOptions()):
+            original(self, entry)
+
+    original = ProducerTable.note
+    substitute(stack, ProducerTable, "note", note)
+
+
+def _oldest_of_all_goes(stack: ExitStack) -> None:
+    substitute(stack, ProducerTable, "_least", lambda self, logged_ms: next(iter(self._known)))
+
+
 def _changes_not_in_rows(stack: ExitStack) -> None:
     substitute(stack, ProducerTable, "save", lambda self, most: iter(()))
 
@@ -458,6 +472,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("L18", "producer table is folded on followers", _table_on_leaders_only, "replication"),
     Mutant("L18 undo", "producer table is undone on truncation", _table_not_undone, "divergence"),
     Mutant("L18 checkpoint", "producer table is part of checkpoints", _table_not_in_checkpoint, "disks"),
+    Mutant("L25", "a full table forgets one producer for each new one", _table_without_end, "crowd"),
+    Mutant("L25b", "the caller that has most loses a producer", _oldest_of_all_goes, "crowd"),
     Mutant("L25 rows", "a checkpoint writes the producers that changed", _changes_not_in_rows, "disks"),
     Mutant("L25 floor", "rows stand as what is committed says", _rows_of_what_may_be_undone, "divergence"),
     Mutant("#281", "trimming stops at the slowest member", _trim_past_followers, "wide"),

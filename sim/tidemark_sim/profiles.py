@@ -18,6 +18,7 @@ from tidemark_core.replication.settings import CopySettings, RetentionSettings
 
 from .admin import AdminOptions
 from .clients import ClientOptions
+from .crowd import CrowdOptions
 from .delivery import ReadingOptions
 from .dice import Dice
 from .document_clients import DocumentOptions
@@ -72,6 +73,7 @@ class Options:
     successors: SuccessorOptions = field(default_factory=SuccessorOptions)
     impostor: ImpostorOptions = field(default_factory=ImpostorOptions)
     documents: DocumentOptions = field(default_factory=DocumentOptions)
+    crowd: CrowdOptions = field(default_factory=CrowdOptions)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
@@ -130,6 +132,7 @@ BASE: dict[str, dict[str, Range]] = {
     "successors": {},
     "impostor": {},
     "documents": {},
+    "crowd": {},
 }
 
 PROFILES: dict[str, dict[str, dict[str, Range]]] = {
@@ -549,6 +552,15 @@ PROFILES["losses"] = {
         "operator_crash": (0.6, 0.3, 1.5), "corrupt": (0, 0, 0), "disk_full": (0, 0, 0), "ambush": (0.4, 0.1, 0.5),
     },
 }
+
+PROFILES["crowd"] = {
+    "cluster": {"nodes": (1, 3, 5), "wide": (1, 0.3, 0.3)},
+    "network": {"repeat": (0, 0, 0)},   # the first batch of a producer that was forgotten is a new one
+    "clients": {"producers": (1, 1, 4), "think_ms": (1, 10, 120), "twice": (0.7, 0.05, 0.3)},
+    "faults": {"crash": (0.8, 0.3, 2), "crash_leader": (0.8, 0.5, 2), "lag": (0.6, 0.5, 2), "clock_jump": (0, 0, 0)},
+    "crowd": {"callers": (1, 1, 3), "every_ms": (1, 1, 8), "remembered": (1, 9, 24)},
+}
+"""At most four producers of other callers: whatever the numbers, one of the crowd has more ids than each of them."""
 
 SILENCE_MS = (150, 400)
 COMPARE_MS = 100

@@ -15,6 +15,7 @@ from typing import Any
 from tidemark_core.replication import log as core_log
 
 from . import liveness
+from .crowd import remembered
 from .dice import Dice
 from .profiles import PROFILES, Options, draw
 from .trace import Trace, Violation
@@ -88,7 +89,7 @@ def run_seed(
         adjust(options)
     trace = Trace(live)
     world: World | None = None
-    with mutant(), _marks_every(options.cluster.mark_entries):
+    with mutant(), _marks_every(options.cluster.mark_entries), remembered(options.crowd):
         try:
             world = World(options, dice, trace, checkers)
             world.begin()

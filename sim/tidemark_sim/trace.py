@@ -72,7 +72,7 @@ def brief(thing: Any) -> str:
     """Return a short text of a message, effect, event or entry; payloads and headers stay out."""
     name = type(thing).__name__
     if name == "Batch":
-        return f"Batch({thing.producer.hex()[:6]}/{thing.sequence} x{thing.count} {thing.durability.name})"
+        return f"Batch({thing.producer.hex()[-6:]}/{thing.sequence} x{thing.count} {thing.durability.name})"
     if name == "Entry":
         return f"{thing.epoch}:{thing.base}..{thing.last} {thing.kind.name}"
     if hasattr(thing, "_fields"):

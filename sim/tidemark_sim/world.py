@@ -18,6 +18,7 @@ from tidemark_core.replication.records import first_record
 from .admin import Admin
 from .checkers import Checkers
 from .clients import Producer, Readers
+from .crowd import Crowd
 from .delivery import Readings
 from .dice import Dice
 from .document_clients import DocumentClients
@@ -65,6 +66,7 @@ class World:
         self.subscribers = [
             Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
         ]
+        self.crowd = Crowd(self)
         self.readings = Readings(self)
         self.documents = DocumentClients(self)
         self.admin = Admin(self)
@@ -129,6 +131,7 @@ class World:
         if self.impostor is not None:
             self.after(self.dice.between(50, 200), self.impostor.tick)
         self.documents.begin()
+        self.crowd.begin()
 
     def run_faults(self, events: int) -> None:
         while self.events < events:

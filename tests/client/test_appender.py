@@ -413,6 +413,23 @@ async def test_a_gap_from_a_deposed_leader_is_not_believed(connect_to):
     assert [record.value for record in stored(shard)] == [b"a", b"b"]
 
 
+async def test_l25b_producers_have_ids_that_begin_as_the_node_says(connect_to):
+    cluster, client = await connect_to(nodes=1, shards=1)
+    shard, node = cluster.groups["orders"][0], cluster.nodes["n0"]
+    assert b"" == node.known.producer_prefix
+    async with client.appender("orders") as appender:
+        before = await appender.append(b"a")
+        for prefix in (b"12345678", b"too short", b""):
+            node.known.producer_prefix = prefix
+            await client.routing.refresh()
+            shard.producers = ProducerTable()
+            after = await appender.append(b"b")
+            assert after.producer.startswith(b"12345678"), "another length or none says nothing"
+            assert after.producer != before.producer
+            before = after
+    assert 4 == len({entry.producer for entry in shard.entries if entry.kind is Kind.DATA})
+
+
 async def test_l25_a_forgotten_producer_goes_on_under_another_id(connect_to):
     """Rule L25: nothing is reported as lost, and nothing is written twice."""
     cluster, client = await connect_to(nodes=3, shards=1)

@@ -16,12 +16,15 @@ import pytest
 import tidemark
 from tidemark_cli.admin import Admin
 from tidemark_core.base.refusals import Reason
-from tidemark_core.replication.messages import Appended
+from tidemark_core.replication.messages import Appended, Fate
+from tidemark_core.replication.producers import PRODUCERS_MAX
 from tidemark_node.metrics import CONNECTIONS_MAX as METRICS_CONNECTIONS_MAX
 from tidemark_operator.certificates.rotation import Policy
+from tidemark_wire import channel
 from tidemark_wire.identity import Kind
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import FileCredentials, TlsSettings
+from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from tests.crowd import crowd
 from tests.waiting import until
@@ -36,6 +39,7 @@ FILES, FILES_OF_STORE = 900, 256
 CALLS_MAX = 40
 RECEIVED_AT_ONCE = 4
 HEADERS_EACH, CONNECTIONS = 100, 4
+IDS_AT_ONCE = 500
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +114,42 @@ async def test_t12_a_crowd_on_the_port_of_metrics_keeps_no_probe_out(
         with crowd(address, CROWD):
             for path in ("livez", "readyz", "metrics"):
                 assert 200 == await asyncio.to_thread(probe, path)
+
+
+async def test_l25b_ids_without_end_make_no_shard_forget_the_producers_of_others(
+    cluster: Cluster, client: tidemark.Client, stolen: TlsSettings
+) -> None:
+    group = await cluster.create_group()
+    async with client.appender(group) as appender:
+        told = await appender.append(b"before the crowd", key=b"k")
+    leader = await cluster.leader(group)
+    eve = AppendStream(cluster.address(leader), group, credentials=FileCredentials(stolen), server_name=leader)
+    prefix = await prefix_of(cluster, leader, stolen)
+
+    async def answered(count: int) -> None:
+        for _ in range(count):
+            value = (await eve.answer()).value
+            assert isinstance(value, Appended), value
+
+    waiting = 0
+    for first in range(0, PRODUCERS_MAX + IDS_AT_ONCE, IDS_AT_ONCE):
+        numbers = range(first, first + IDS_AT_ONCE)
+        await eve.send(*(batch(0, b"-", producer=prefix + number.to_bytes(8)) for number in numbers))
+        await answered(waiting)
+        waiting = IDS_AT_ONCE
+    await answered(waiting)
+    repeated = await eve.append(batch(0, b"-", producer=prefix + bytes(8)))
+    assert isinstance(repeated, Appended) and repeated.base > PRODUCERS_MAX, "its own oldest one is forgotten"
+    await eve.close()
+    outcome = await client.outcome(group, 0, told.producer, told.sequence)
+    assert (Fate.CONFIRMED, told.offset) == (outcome.fate, outcome.base)
+
+
+async def prefix_of(cluster: Cluster, node: str, key: TlsSettings) -> bytes:
+    async with channel.open_channel(cluster.address(node), FileCredentials(key), server_name=node) as opened:
+        answer = await node_pb2_grpc.TidemarkStub(opened).GetShardMap(
+            node_pb2.GetShardMapRequest(), metadata=channel.hello_metadata())
+    return bytes(answer.producer_prefix)
 
 
 async def test_an_admin_that_the_lists_no_longer_name_moves_nothing_on_its_open_connection(cluster: Cluster) -> None:

@@ -22,6 +22,7 @@ from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Started, Status
 from tidemark_core.replication.messages import Appended, DeleteShard, Fence, Fenced, ShardDeleted
+from tidemark_node.appends import FOREIGN
 from tidemark_operator.certificates.authority import bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
@@ -90,12 +91,22 @@ class Led:
         pushed = shard_map([(self.node.member, self.address)], self.node.name, self.map_version, **more)
         await push_map(self.address, pushed, self.operator.tls)
 
-    async def append(self, name: str, sequence: int = 0, kind: Kind = Kind.CLIENT) -> Any:
+    async def append(
+        self, name: str, sequence: int = 0, kind: Kind = Kind.CLIENT, producer: bytes | None = None
+    ) -> Any:
         appender = Appender(self.address, self.certificates.of(kind, name))
         try:
-            return await appender.append(batch(sequence, producer=name.encode().ljust(16, b"-")))
+            return await appender.append(batch(sequence, producer=producer or name.encode().ljust(16, b"-")))
         finally:
             await appender.close()
+
+    async def prefix(self, name: str, kind: Kind = Kind.CLIENT) -> bytes:
+        """Return how the node says that ids of this caller's producers begin."""
+        async with open_channel(self.address, self.certificates.of(kind, name)) as opened:
+            stub = node_pb2_grpc.TidemarkStub(opened)
+            answer = await stub.GetShardMap(node_pb2.GetShardMapRequest(), metadata=channel.hello_metadata())
+            assert [GROUP] == [group.name for group in answer.groups]
+            return bytes(answer.producer_prefix)
 
     async def started(self, name: str) -> Started:
         stream = Stream(self.address, [self.node.name], self.certificates.client(name))
@@ -242,6 +253,22 @@ async def test_only_writers_append_and_only_readers_are_delivered_to(led: Led) -
         assert (Status.OK if reads else Status.ACCESS) is started.status
         assert reads or f"client/{name} is no reader of log group {GROUP!r}" in started.message
     assert isinstance(await led.append("root", kind=Kind.ADMIN), Appended)
+
+
+async def test_l25b_a_producer_of_another_caller_is_refused(led: Led) -> None:
+    """Its ids would count as the other caller's, which would forget its own for them."""
+    mine, others = await led.prefix("will"), await led.prefix("anna")
+    assert (8, 8) == (len(mine), len(others)) and mine != others
+    assert mine == await led.prefix("will") != await led.prefix("will", Kind.ADMIN)
+
+    stolen = await led.append("will", producer=others + b"stranger")
+    assert isinstance(stolen, Refused)
+    assert (Reason.PERMISSION_DENIED, FOREIGN) == (stolen.reason, stolen.message)
+    assert isinstance(await led.append("will", producer=mine + b"12345678"), Appended)
+    assert isinstance(await led.append("will", producer=b"no caller at all"), Appended), "as older clients have it"
+    assert isinstance(await led.append("anna", producer=others + b"stranger"), Appended), "nothing was appended"
+    late = await led.append("will", 1, producer=others + b"unknown.")
+    assert isinstance(late, Refused) and late.reason is Reason.PRODUCER_UNKNOWN
 
 
 async def test_without_lists_every_client_reads_and_writes(led: Led) -> None:

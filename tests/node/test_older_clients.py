@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from node_harness import shard_map
 from tidemark_core.base.ids import Member
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_node.access import Caller
 from tidemark_node.appends import Appends, _Stream
 from tidemark_node.metrics import Metrics
 from tidemark_node.routing import Routing
@@ -25,8 +25,7 @@ def answered(version: int, refused: Refused) -> AppendAnswer:
     routing.push(shard_map([(Member("a", "i"), "h:1")], "a", 1))
     budgets = SimpleNamespace(appends=Budget("bytes", 1 << 20))
     appends = Appends(driver, routing, Metrics(), 1 << 20, access, budgets)  # type: ignore[arg-type]
-    caller: Any = None
-    stream = _Stream(caller, "a client", version)
+    stream = _Stream(Caller(None, "peer"), "a client", version)
     target = routing.find("orders", 0)
     assert not isinstance(target, Refused)
     appends._answer(stream, 5, refused, target)

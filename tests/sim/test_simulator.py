@@ -145,6 +145,11 @@ def test_damage_meets_what_it_is_there_for() -> None:
     )
 
 
+def test_crowd_meets_what_it_is_there_for() -> None:
+    assert [] == never_met(
+        "crowd", 24, "producers_full", "truncations", "core_truncated", "crashes", "duplicates_answered", "elections")
+
+
 def test_canary_fails() -> None:
     result = run_seed(1, checkers=(AlwaysWrong,))
 

@@ -26,6 +26,7 @@ L20 NOT_FOUND is advice
 L21 A lost LOCAL acknowledgement shows as a gap
 L22 A producer acknowledges its rollback
 L25 The producer table is bounded
+L25b A caller's new producers evict its own
 F1  Two decision records
 F2  One limbo per shard
 F3  The synchro quorum lies between a majority and all members

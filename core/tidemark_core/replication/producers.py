@@ -2,21 +2,22 @@
 
 It covers the whole log, pending entries included.  An entry that is truncated is undone exactly.  A producer
 that was idle for a week of *logged* time is forgotten: decided at look-up from the log's own clock, so every
-replica decides alike.  Of more than `PRODUCERS_MAX` producers the one whose newest batch is the oldest in the log
-is forgotten, which follows from the log alone too (L25).
+replica decides alike.  Of more than `PRODUCERS_MAX` producers one is forgotten, which follows from the log alone too:
+of the caller that has most, the one whose newest batch is the oldest in the log (L25, L25b).
 Stays out: what an entry's fate is; that is a matter of watermarks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from ..base.entry import Entry, Kind
 from ..base.folds import NO_OFFSET, Fold
+from .producer_ids import caller_of
 
 REMEMBERED_MAX = 5
 PRODUCERS_MAX = 100_000
@@ -90,11 +91,11 @@ _new = tuple.__new__   # what a named tuple's own constructor does, without a Py
 class ProducerTable(Fold):
     """The fold.  Entries that are not settled can be undone, newest first.
 
-    Producers stand in the order of their newest batches in the log, so the first one is the next to be evicted (L25).
+    Producers stand in the order of their newest batches in the log, and those of each caller once more (L25b).
     The table notes which of them changed by what is committed, until `save` has said how they stand.
     """
 
-    __slots__ = ("_known", "_undo", "_unsaved")
+    __slots__ = ("_callers", "_known", "_undo", "_unsaved")
 
     tag = b"prod"
     kinds = frozenset((Kind.DATA,))
@@ -102,6 +103,7 @@ class ProducerTable(Fold):
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._callers: defaultdict[bytes, OrderedDict[bytes, None]] = defaultdict(OrderedDict)   # none is empty
         self._undo: deque[_Undo] = deque()
         self._unsaved: dict[bytes, None] = {}   # in order; a set would have another order in each process
 
@@ -109,8 +111,15 @@ class ProducerTable(Fold):
     def of(cls, known: Iterable[tuple[bytes, Known]]) -> ProducerTable:
         """Return the table of these producers, all of them saved."""
         table = cls()
-        table._known = _in_log_order(known)
+        table._order(known)
         return table
+
+    def _order(self, known: Iterable[tuple[bytes, Known]]) -> None:
+        """Take these producers for those that are known, in any order."""
+        self._known = OrderedDict(sorted(known, key=lambda each: each[1].places[-1].base))
+        self._callers = defaultdict(OrderedDict)
+        for producer in self._known:
+            self._callers[caller_of(producer)][producer] = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -141,13 +150,32 @@ class ProducerTable(Fold):
         # Entries arrive here in log order, so a sequence that starts again means that the producer was forgotten.
         continues = before is not None and entry.sequence == before.places[-1].sequence + 1
         places = (*before.places[-(REMEMBERED_MAX - 1):], place) if before and continues else (place,)
-        known, evicted = self._known, None
+        known, of_caller, evicted = self._known, self._callers[caller_of(producer)], None
         known[producer] = _new(Known, (entry.logged_ms, places))
+        of_caller[producer] = None
         if before is not None:
             known.move_to_end(producer)
+            of_caller.move_to_end(producer)
         elif len(known) > PRODUCERS_MAX:
-            evicted = known.popitem(last=False)
+            least = self._least(entry.logged_ms)
+            evicted = least, known[least]
+            self._forget(least)
         self._undo.append(_new(_Undo, (base + count - 1, producer, before, evicted)))
+
+    def _least(self, logged_ms: int) -> bytes:
+        """Return the producer that a table with one too many forgets (L25b); it takes a look at every caller."""
+        oldest = next(iter(self._known))
+        if logged_ms - self._known[oldest].logged_ms > IDLE_MS_MAX:
+            return oldest   # forgotten by everybody (L18), whether its memory was freed or not
+        most, caller = max(zip(map(len, self._callers.values()), self._callers, strict=True))
+        return next(iter(self._callers[caller])) if most > 1 else oldest
+
+    def _forget(self, producer: bytes) -> None:
+        del self._known[producer]
+        caller = caller_of(producer)
+        del self._callers[caller][producer]
+        if not self._callers[caller]:
+            del self._callers[caller]
 
     def settle(self, commit: int) -> None:
         """Forget how to undo what is committed."""
@@ -178,16 +206,17 @@ class ProducerTable(Fold):
 
     def _take_back(self, undone: Iterable[_Undo]) -> None:
         """Undo entries, given newest first."""
-        known, disordered = self._known, False
+        known, changed = self._known, False
         for undo in undone:
+            changed = True
             if undo.before is None:
                 known.pop(undo.producer, None)
             else:
-                known[undo.producer], disordered = undo.before, True
+                known[undo.producer] = undo.before
             if undo.evicted is not None:
-                known[undo.evicted[0]], disordered = undo.evicted[1], True
-        if disordered:
-            self._known = _in_log_order(known.items())
+                known[undo.evicted[0]] = undo.evicted[1]
+        if changed:
+            self._order(known.items())
 
     def judge(self, producer: bytes, sequence: int, now_logged_ms: int) -> Verdict:
         """Say what a batch with this sequence is to the log whose newest entry was logged at `now_logged_ms`."""
@@ -209,14 +238,16 @@ class ProducerTable(Fold):
     def _purge(self, logged_ms: int, most: int) -> None:
         known = self._known
         # The log's clock never falls along the log, so those that were idle for longest stand first.
-        while most and known and logged_ms - next(iter(known.values())).logged_ms > IDLE_MS_MAX:
-            self._unsaved[known.popitem(last=False)[0]] = None
+        while most and known and logged_ms - known[oldest := next(iter(known))].logged_ms > IDLE_MS_MAX:
+            self._unsaved[oldest] = None
+            self._forget(oldest)
             most -= 1
 
     def upto(self, offset: int, logged_ms: int) -> ProducerTable:
         """Return the table as it was behind `offset`; the remembered values are shared, being immutable."""
         twin = ProducerTable()
         twin._known, twin._unsaved = self._known.copy(), self._unsaved.copy()
+        twin._callers = defaultdict(OrderedDict, {caller: own.copy() for caller, own in self._callers.items()})
         twin._take_back(takewhile(lambda undo: undo.last > offset, reversed(self._undo)))
         twin._purge(logged_ms, len(twin))
         return twin
@@ -258,7 +289,3 @@ def _places(size: int, data: bytes, at: int) -> tuple[Place, ...]:
         raise struct.error("a producer has no place")
     fields = iter(_PLACES[size].unpack_from(data, at))
     return tuple([_new(Place, four) for four in zip(*[fields] * _PLACE_FIELDS, strict=True)])
-
-
-def _in_log_order(known: Iterable[tuple[bytes, Known]]) -> OrderedDict[bytes, Known]:
-    return OrderedDict(sorted(known, key=lambda each: each[1].places[-1].base))

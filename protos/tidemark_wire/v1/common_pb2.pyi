@@ -327,10 +327,13 @@ class ShardMap(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    PRODUCER_PREFIX_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     QUORUM_SILENCE_MS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster: _builtins.str
+    producer_prefix: _builtins.bytes
+    """answers of GetShardMap alone: ids of the caller's producers begin with it; unset: with anything"""
     snapshot_bytes_per_second: _builtins.int
     """each node sends at most so much of snapshots; 0: as it was started with.  Nodes keep it to themselves"""
     quorum_silence_ms: _builtins.int
@@ -346,12 +349,13 @@ class ShardMap(_message.Message):
         cluster: _builtins.str = ...,
         nodes: _abc.Iterable[Global___NodeInfo] | None = ...,
         groups: _abc.Iterable[Global___GroupInfo] | None = ...,
+        producer_prefix: _builtins.bytes = ...,
         snapshot_bytes_per_second: _builtins.int = ...,
         quorum_silence_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "nodes", b"nodes", "quorum_silence_ms", b"quorum_silence_ms", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "nodes", b"nodes", "producer_prefix", b"producer_prefix", "quorum_silence_ms", b"quorum_silence_ms", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

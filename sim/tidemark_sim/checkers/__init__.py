@@ -54,6 +54,7 @@ from .outcomes import Outcomes
 from .positions import Positions
 from .producers import ExactlyOnce
 from .reads import PrefixReads
+from .remembered import Remembered
 from .replies import Replies
 from .space import SpaceForAppends
 from .survivors import Survivors
@@ -74,7 +75,7 @@ PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
     Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, HoldsWhileHandingOver, CoreInvariants,
-    Survivors,
+    Survivors, Remembered,
 )
 
 

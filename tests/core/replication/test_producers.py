@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_core.base.folds import NO_OFFSET
 from tidemark_core.replication import producers
+from tidemark_core.replication.producer_ids import caller_of, prefix_of
 from tidemark_core.replication.producers import IDLE_MS_MAX, REMEMBERED_MAX, Place, ProducerTable, Verdict
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, Author
@@ -206,13 +208,25 @@ def test_l18_undoing_any_suffix_gives_the_fold_of_the_prefix(
     assert prefix.snapshot() == table.snapshot() == copy.snapshot()
 
 
-MANY = [bytes((number,)) * 16 for number in range(1, 8)]
+def ids(owner: str, *numbers: int) -> list[bytes]:
+    return [(prefix_of(owner) + bytes((number,)) * 16)[:16] for number in numbers]
+
+
+GREEDY, MODEST = "client/greedy", "client/modest"
+MANY = [*ids(GREEDY, 1, 2, 3), *ids(MODEST, 4, 5), *ids("", 6, 7)]
 
 
 def replayed(history: list[bytes], limit: int) -> list[bytes]:
-    """The producers that a table remembers, computed plainly: the last `limit` by their newest batch, oldest first."""
-    newest = {producer: at for at, producer in enumerate(history)}
-    return sorted(newest, key=newest.__getitem__)[-limit:]
+    """The producers that a table remembers, computed plainly, the one with the oldest newest batch first."""
+    known: list[bytes] = []
+    for producer in history:
+        new = producer not in known
+        known = [*(each for each in known if each != producer), producer]
+        if new and len(known) > limit:
+            counts = Counter(map(caller_of, known))
+            most, caller = max((count, caller) for caller, count in counts.items())
+            known.remove(next(each for each in known if most == 1 or caller_of(each) == caller))
+    return known
 
 
 @given(st.lists(st.sampled_from(MANY), max_size=40), st.integers(1, 7), st.data())
@@ -237,6 +251,55 @@ def test_l25_the_oldest_producers_go_in_log_order_and_come_back_when_entries_are
         assert replayed(history[:keep], limit) == list(table.snapshot()) == list(copy.snapshot())
         assert table.snapshot() == copy.snapshot()
         assert not any(table.judge(each, 1, 0).known for each in MANY if each not in table.snapshot())
+
+
+def test_l25b_a_caller_that_makes_ids_without_end_forgets_its_own_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
+    modest, old = ids(MODEST, 1, 2, 3), ids("", 4, 5)
+    greedy = ids(GREEDY, *range(6, 30))
+    author = Author()
+    for producer in (*modest, *old, *greedy):
+        author.data(producer=producer)
+    table = table_of(author)
+
+    assert [*modest, *old, *greedy[-5:]] == list(table.snapshot())
+    for producer in ids(MODEST, *range(30, 34)):
+        table.note(author.data(producer=producer))
+    left = Counter(map(caller_of, table.snapshot()))
+    assert [4, 4, 2] == [left[prefix_of(owner)] for owner in (MODEST, GREEDY, "")], "with five it has most itself"
+
+
+def test_l25b_where_nobody_has_more_than_one_the_newcomer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch of a producer is the one that a retry may write twice."""
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
+    everybody = [ids(f"client/{number}", number)[0] for number in range(8)]
+    author = Author()
+    for producer in everybody:
+        author.data(producer=producer)
+
+    assert everybody[-3:] == list(table_of(author).snapshot())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(MANY), st.integers(0, IDLE_MS_MAX // 2), st.booleans()), max_size=40),
+    st.integers(1, 6),
+)
+def test_l25b_members_that_free_memory_at_other_times_forget_the_same_producers(
+    history: list[tuple[bytes, int, bool]], limit: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producers, "PRODUCERS_MAX", limit)
+        author, never, now_and_then, now_ms = Author(), ProducerTable(), ProducerTable(), 0
+        for producer, pause_ms, purges in history:
+            now_ms += pause_ms
+            entry = author.data(
+                producer=producer, sequence=never.judge(producer, 0, now_ms).expected, logged_ms=now_ms)
+            never.note(entry)
+            now_and_then.note(entry)
+            if purges:
+                now_and_then.purge(now_ms)
+            for each in MANY:
+                assert never.judge(each, 0, now_ms) == now_and_then.judge(each, 0, now_ms)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 20, 40, 60])
