@@ -698,7 +698,7 @@ class Leader:
                 return replica.reject(sender, m, Reason.NODE_UNAVAILABLE, lacking)
         # PREPARE is only stored on a steady record, so a change we still hold was given up and the Abort lost.
         self._drop_change()
-        flush = [self._persist_fresh()] if self._fresh else []
+        flush = [*self._give_up_transfer(), *([self._persist_fresh()] if self._fresh else [])]
         # What is about to change is durable here before COMMIT can be stored, and in whatever log goes on from here.
         replica.update(
             epoch=m.epoch, election=m.election, told=m.epoch, opened=m.epoch,
@@ -867,6 +867,17 @@ class Leader:
         return [
             self.replica.trace("transfer_expired", f"to {transfer.to.node}"),
             self.replica.send(transfer.asker, Rejected(self.epoch, PrepareTransfer.__name__, late)),
+        ]
+
+    def _give_up_transfer(self) -> list[Effect]:
+        """Rule O47: a change of members ends a transfer, whose asker knows an epoch that is over."""
+        transfer, self.transfer = self.transfer, None
+        if transfer is None:
+            return []
+        refused = Refused(Reason.ABORTED, "the ensemble is changing", self.epoch)
+        return [
+            SetTimer(self.replica.address, TRANSFER_TIMER, None),
+            self.replica.send(transfer.asker, Rejected(self.epoch, PrepareTransfer.__name__, refused)),
         ]
 
     def _transfer_ready(self, now_ms: int) -> list[Effect]:

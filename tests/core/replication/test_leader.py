@@ -1329,6 +1329,17 @@ def test_o47_no_repeat_makes_writers_wait_longer(led: Node) -> None:
     assert [] == [effect for effect in ack(led, B) if isinstance(effect, SetTimer)]
 
 
+def test_o47_a_change_of_members_ends_a_transfer(led: Node) -> None:
+    """Its asker knows an epoch that is over, and a later one would find a hold that has nearly run out."""
+    led.receive(OPERATOR, PrepareTransfer(1, 10, B))
+    effects = led.receive(OPERATOR, SWAP)
+
+    assert SetTimer(AT, TRANSFER_TIMER, None) in effects
+    assert rejected(1, "PrepareTransfer", Reason.ABORTED, "the ensemble is changing") in effects
+    assert led.leader is not None and led.leader.transfer is None
+    assert led.append(1, batch(0)) is None, "appends go on"
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "why"),
     [
