@@ -27,6 +27,8 @@ CONNECTIONS_MAX = 32
 
 A connection above this takes the place of the oldest one from the address that holds the most.
 """
+QUEUE_MAX = 1024
+"""Connections that the kernel keeps for us.  It drops those above, and a probe would wait seconds for its next try."""
 _LATENCY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -276,7 +278,8 @@ class MetricsEndpoint:
 
     async def start(self, host: str, port: int) -> str:
         """Listen and return the address as host:port."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+        self._server = await asyncio.start_server(
+            self._serve, host, port, limit=REQUEST_BYTES_MAX, backlog=QUEUE_MAX)
         bound = self._server.sockets[0].getsockname()
         return f"{bound[0]}:{bound[1]}"
 
