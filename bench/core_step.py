@@ -18,6 +18,7 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch
 from tidemark_core.base.ids import Member, OperatorId, of_shard, shard_id
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import AppendRequest
@@ -42,7 +43,7 @@ class _Trio:
 
     def __init__(self) -> None:
         self.members = [Member(f"n{number}", f"{number:032x}") for number in range(3)]
-        self.cores = {member: NodeCore(member) for member in self.members}
+        self.cores = {member: NodeCore(NodeFacts(member)) for member in self.members}
         self.to_operator: list[Any] = []
         self.replies: list[Any] = []
         self.events = 0

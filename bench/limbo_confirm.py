@@ -16,8 +16,11 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.effects import Feed, Persist, Received, Reply, Send
 from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.base.ids import NOTHING, Member, OperatorId, of_shard, shard_id
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.settings import SynchroSettings
-from tidemark_core.node import Limits, NodeCore
+from tidemark_core.node import NodeCore
+from tidemark_core.planes import planes
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import AppendAck, Appended, BecomeLeader, Fence, Fenced
 from tidemark_core.replication.settings import Configure
@@ -37,7 +40,8 @@ class LoneLeader:
 
     def __init__(self, entries_max: int) -> None:
         self.me, self.prompt, self.missing = (Member(f"n{number}", f"{number:032x}") for number in range(3))
-        self.core = NodeCore(self.me, Limits(pending_entries_max=entries_max + TURN, pending_bytes_max=1 << 30))
+        limits = Limits(pending_entries_max=entries_max + TURN, pending_bytes_max=1 << 30)
+        self.core = NodeCore(NodeFacts(self.me), planes(limits))
         self.replies: list[Any] = []
         self._said: list[Any] = []
         members = (self.me, self.prompt, self.missing)

@@ -1,8 +1,9 @@
 """A plane that no product file knows: rings of members that keep values by key, each value set once.
 
 Any member takes a value, stores it, and copies it to the others; the answer comes once a majority has it on disk.
-After a start a member copies all that it holds again.  The toy uses all that a plane may use: a state and rows of its
-own family, messages, timers, traces, answers, recovery, news of the node.
+After a start a member scans its rows, a few at a time, and copies all that it holds again; before, it takes no value.
+The toy uses all that a plane may use: a state and rows of its own family, reads and scans of rows, messages, timers,
+traces, answers, recovery, news of the node, limits of its own.
 """
 
 from __future__ import annotations
@@ -21,21 +22,31 @@ from tidemark_core.base.effects import (
     Persist,
     Put,
     PutState,
+    ReadRows,
     Received,
     Reply,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
     Send,
     SetTimer,
     TimerFired,
     Trace,
 )
 from tidemark_core.base.ids import Address, Member
-from tidemark_core.base.plane import Stored, Voice
+from tidemark_core.base.plane import NodeFacts, Stored, Voice
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.replication.replica import Limits
 
 NUMBER = 77
 FAMILY = "toy"
-RESEND_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ToyLimits:
+    """The plane's own: shards have none of them."""
+
+    resend_ms: int = 50
+    scan_rows: int = 2
 
 
 # --- events and messages ------------------------------------------------------------------------------------------
@@ -57,6 +68,15 @@ class PutValue:
     request: int
     key: bytes
     value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GetValue:
+    """A caller wants the value that this member has on disk; the answer is the value, or None."""
+
+    ring: int
+    request: int
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +111,9 @@ class Copied:
 class Ring:
     """One ring on one member."""
 
-    def __init__(self, members: tuple[Member, ...]) -> None:
+    def __init__(self, members: tuple[Member, ...], *, loaded: bool) -> None:
         self.members = members
+        self.loaded = loaded        # every row that was stored before the start is in `values`
         self.values: dict[bytes, bytes] = {}
         self.holders: dict[bytes, set[Member]] = {}     # of values that some member may lack
         self.waiting: dict[bytes, list[int]] = {}       # requests
@@ -102,15 +123,16 @@ class ToyPlane:
     """The rings of one node."""
 
     unit = "ring"
-    events = (Join, PutValue, Durable)
+    events = (Join, PutValue, GetValue, Durable)
     voices: ClassVar = {Copy: Voice.NODE, Copied: Voice.NODE}
 
-    def __init__(self, me: Member, limits: Limits) -> None:
-        self.me = me
+    def __init__(self, node: NodeFacts, limits: ToyLimits) -> None:
+        self.me, self.boot = node
+        self.limits = limits
         self.rings: dict[int, Ring] = {}
         self.full = False
         self.down: set[Member] = set()
-        self.recovered = False      # and nothing was copied again yet
+        self.recovered = False      # and no row was asked for yet
 
     def units(self) -> Iterable[int]:
         return self.rings
@@ -126,11 +148,7 @@ class ToyPlane:
         self.recovered = True
         for unit in stored.units():
             state, _ = stored.unit(unit)
-            ring = self.rings[unit] = Ring(tuple(Member(*member) for member in json.loads(state)))
-            prefix = unit.to_bytes(8, "big")
-            for key, value in stored.rows(FAMILY, prefix, (unit + 1).to_bytes(8, "big")):
-                ring.values[key[8:]] = value
-                ring.holders[key[8:]] = {self.me}
+            self.rings[unit] = Ring(tuple(Member(*member) for member in json.loads(state)), loaded=False)
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         match event:
@@ -138,6 +156,12 @@ class ToyPlane:
                 return self._join(number, members)
             case PutValue():
                 return self._put(now_ms, event)
+            case GetValue(number, request, key):
+                return [ReadRows(_at(number), request, ((FAMILY, _row(number, key)),))]
+            case RowsRead(_, request, (value,)):
+                return [Reply(request, value)]
+            case RowsScanned():
+                return self._scanned(now_ms, event)
             case Durable(number, key):
                 return self._held(number, key, self.me)
             case Received(address, Member() as sender, _, Copy(key, value)):
@@ -157,20 +181,37 @@ class ToyPlane:
 
     def finish_turn(self, now_ms: int) -> list[Effect]:
         recovered, self.recovered = self.recovered, False
-        return [effect for number in self.rings for effect in self._resend(now_ms, number)] if recovered else []
+        return [self._scan(number, _row(number, b"")) for number in self.rings] if recovered else []
 
     def not_meant(self, event: Received) -> list[Effect]:
         return []
 
     def _join(self, number: int, members: tuple[Member, ...]) -> list[Effect]:
-        self.rings[number] = Ring(members)
+        self.rings[number] = Ring(members, loaded=True)
         state = PutState(json.dumps([list(member) for member in members]).encode())
         return [Persist(_at(number), (state,)), Trace(_at(number), "toy_joined", str(len(members)))]
+
+    def _scan(self, number: int, first: bytes) -> Effect:
+        return ScanRows(_at(number), self.boot, FAMILY, first, _row(number + 1, b""), self.limits.scan_rows)
+
+    def _scanned(self, now_ms: int, found: RowsScanned) -> list[Effect]:
+        assert found.tag == self.boot, "the answer to another run of the core"
+        number = found.address.id
+        ring = self.rings[number]
+        for row, value in found.rows:
+            ring.values[row[8:]] = value
+            ring.holders[row[8:]] = {self.me}
+        if found.more:
+            return [self._scan(number, found.rows[-1][0] + b"\0")]
+        ring.loaded = True
+        return self._resend(now_ms, number)
 
     def _put(self, now_ms: int, asked: PutValue) -> list[Effect]:
         ring = self.rings.get(asked.ring)
         if ring is None:
             return [Reply(asked.request, Refused(Reason.UNKNOWN_SHARD, f"no ring {asked.ring}"))]
+        if not ring.loaded:
+            return [Reply(asked.request, Refused(Reason.BEHIND, "rows are being read", retry_after_ms=100))]
         if self.full:
             return [Reply(asked.request, Refused(Reason.DISK_FULL, "the disk is full", retry_after_ms=100))]
         if ring.values.get(asked.key, asked.value) != asked.value:
@@ -183,16 +224,18 @@ class ToyPlane:
         ring = self.rings[number]
         ring.values[key] = value
         ring.holders.setdefault(key, set())
-        return Persist(_at(number), (Put(FAMILY, number.to_bytes(8, "big") + key, value),), (then,))
+        return Persist(_at(number), (Put(FAMILY, _row(number, key), value),), (then,))
 
     def _copy(self, number: int, sender: Member, key: bytes, value: bytes) -> list[Effect]:
-        if number not in self.rings or self.full:
+        if number not in self.rings or not self.rings[number].loaded or self.full:
             return []
         assert self.rings[number].values.get(key, value) == value, "a key has one value"
         return [self._store(number, key, value, Send(_at(number), sender, Copied(key)))]
 
     def _held(self, number: int, key: bytes, member: Member) -> list[Effect]:
         ring = self.rings[number]
+        if not ring.loaded:
+            return []   # it will be asked again
         holders = ring.holders.setdefault(key, set())
         holders.add(member)
         if len(holders) * 2 <= len(ring.members):
@@ -205,9 +248,14 @@ class ToyPlane:
             for member in ring.members:
                 if member not in holders and member != self.me and member not in self.down:
                     effects.append(Send(_at(number), member, Copy(key, ring.values[key])))
-        again = now_ms + RESEND_MS if any(len(h) < len(ring.members) for h in ring.holders.values()) else None
+        lacking = any(len(holders) < len(ring.members) for holders in ring.holders.values())
+        again = now_ms + self.limits.resend_ms if lacking else None
         return [*effects, SetTimer(_at(number), "resend", again)]
 
 
 def _at(ring: int) -> Address:
     return Address(NUMBER, ring)
+
+
+def _row(ring: int, key: bytes) -> bytes:
+    return ring.to_bytes(8, "big") + key

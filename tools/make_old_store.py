@@ -27,7 +27,7 @@ from typing import Any
 from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, shard_map
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import EntryId, Member, ShardId
-from tidemark_core.node import Limits
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings

@@ -351,7 +351,7 @@ class Documents:
         if not missing:
             return self._fold({})
         self._job = "rows"
-        return [ReadRows(self.replica.shard, (TAG, self._fresh_token(), missing), missing)]
+        return [ReadRows(self.replica.address, (TAG, self._fresh_token(), missing), missing)]
 
     def on_rows_read(self, m: RowsRead) -> list[Effect]:
         if m.tag[0] == EFFECTS:
@@ -391,7 +391,7 @@ class Documents:
         self.comparing.folded(folded.digests)
         self._number += 1
         self._batches.append(_Batch(self._number, folded.summary.applied, folded.rows, folded.outcomes))
-        return [self.replica.persist(folded.writes, [Feed(RowsDurable(self.replica.shard, self._number))])]
+        return [self.replica.persist(folded.writes, [Feed(RowsDurable(self.replica.address, self._number))])]
 
     def on_durable(self, m: RowsDurable) -> list[Effect]:
         """The store shows a batch: the log below is not needed any more, and readers may be served (U47)."""
@@ -423,10 +423,10 @@ class Documents:
         if self._sweep:
             self._job = "sweep"
             first, last = expiry_key(shard, TOMBSTONE_CLASS), behind(shard)
-            return [ScanRows(shard, (TAG, self._fresh_token()), EXPIRY, first, last, SWEEP_ROWS)]
+            return [ScanRows(replica.address, (TAG, self._fresh_token()), EXPIRY, first, last, SWEEP_ROWS)]
         self._job = "collect"
         assert self._collect is not None
-        return [ScanRows(replica.shard, (TAG, self._fresh_token()), PINNED, self._collect, behind(shard), SWEEP_ROWS)]
+        return [ScanRows(replica.address, (TAG, self._fresh_token()), PINNED, self._collect, behind(shard), SWEEP_ROWS)]
 
     def on_scanned(self, now_ms: int, leader: Leader | None, m: RowsScanned) -> list[Effect]:
         if m.tag[0] == LOOK_TIMER:
@@ -468,8 +468,8 @@ class Documents:
         for batch in self._batches:
             if appended.base in batch.outcomes:
                 return [_written(request, appended, batch.outcomes[appended.base])]
-        shard = self.replica.shard
-        return [ReadRows(shard, (EFFECTS, request, appended), ((EFFECTS, seqno_key(shard, appended.base)),))]
+        key = (EFFECTS, seqno_key(self.replica.shard, appended.base))
+        return [ReadRows(self.replica.address, (EFFECTS, request, appended), (key,))]
 
     def _on_outcome_read(self, m: RowsRead) -> list[Effect]:
         _, request, appended = m.tag
@@ -613,11 +613,12 @@ class Documents:
         if summary.expiring:
             behind_ms = leader.clocks.next_stamp(now_ms) + 1
             first, last = expiry_key(shard, LIVE_CLASS), expiry_key(shard, LIVE_CLASS, behind_ms)
-            effects.append(ScanRows(shard, (*tag, LIVE_CLASS), EXPIRY, first, last, LOOK_ROWS))
+            effects.append(ScanRows(replica.address, (*tag, LIVE_CLASS), EXPIRY, first, last, LOOK_ROWS))
         if summary.tombstones and agreed_ms is not None:
             before_ms = agreed_ms - (replica.document_settings.tombstone_ms or replica.limits.tombstone_ms)
             first, last = expiry_key(shard, TOMBSTONE_CLASS), expiry_key(shard, TOMBSTONE_CLASS, max(before_ms, 0))
-            effects.append(ScanRows(shard, (*tag, TOMBSTONE_CLASS, before_ms), EXPIRY, first, last, LOOK_ROWS))
+            past = (*tag, TOMBSTONE_CLASS, before_ms)
+            effects.append(ScanRows(replica.address, past, EXPIRY, first, last, LOOK_ROWS))
         return effects
 
     def _on_looked(self, now_ms: int, leader: Leader | None, m: RowsScanned) -> list[Effect]:
@@ -714,7 +715,7 @@ class Documents:
         self._job = "replaced"
         self._number += 1
         self._batches.append(_Batch(self._number, summary.applied, {}, {}))
-        return self.replica.persist([*writes, row], [Feed(RowsDurable(self.replica.shard, self._number))])
+        return self.replica.persist([*writes, row], [Feed(RowsDurable(self.replica.address, self._number))])
 
     # --- where no member has the next entry (U47b) --------------------------------------------------------
 
@@ -789,8 +790,7 @@ class Documents:
         self._refill.forget()
         self._job = "cleaning"
         self._number += 1
-        shard = self.replica.shard
-        return [self.replica.persist(wipe(shard), [Feed(RowsDurable(shard, self._number))])]
+        return [self.replica.persist(wipe(self.replica.shard), [Feed(RowsDurable(self.replica.address, self._number))])]
 
     def _give_up(self) -> list[Effect]:
         """The rows go with the log: callers that wait for them have to ask another member.

@@ -34,7 +34,8 @@ from .base.effects import (
 )
 from .base.entry import Entry
 from .base.ids import Member, ShardId, ShardKind, group_of, index_of, of_shard
-from .base.plane import Stored
+from .base.limits import Limits
+from .base.plane import NodeFacts, Stored
 from .base.refusals import Reason, Refused
 from .delivery.order import Block
 from .document_shard import Documents, StoredRows
@@ -50,7 +51,7 @@ from .replication.messages import Append, AppendRefused, Diverged, Fence, Instal
 from .replication.positions import subscriptions_view
 from .replication.producer_rows import PRODUCERS, span_of
 from .replication.recovery import ReplicaReport
-from .replication.replica import Limits, ReplicaState, Role
+from .replication.replica import ReplicaState, Role
 from .replication.settings import Configure
 from .replication.trust import VOICES
 from .shard import Shard
@@ -62,9 +63,11 @@ REQUESTS = (*CLIENT_EVENTS, *DOCUMENT_REQUESTS)
 
 LOG_EVENTS = (
     LogRead, LogReadFailed, SnapshotChunk, SnapshotFailed, LocalDurable, LocalStep, Configure, PromiseRequest,
-    RowsRead, RowsScanned, RowsDurable, SnapshotRows, *REQUESTS,
+    SnapshotRows, *REQUESTS,
 )
 """Events of the log plane alone; all but PromiseRequest carry a ShardId."""
+
+ADDRESSED = frozenset((Received, TimerFired, RowsRead, RowsScanned, RowsDurable))
 
 OFFSETS_END = 1 << 63
 
@@ -79,8 +82,8 @@ class LogPlane:
     events = LOG_EVENTS
     voices = VOICES
 
-    def __init__(self, me: Member, limits: Limits) -> None:
-        self.me = me
+    def __init__(self, node: NodeFacts, limits: Limits) -> None:
+        self.me = node.me
         self.limits = limits
         self.shards: dict[ShardId, Shard] = {}
         self._floors = Floors()
@@ -136,7 +139,7 @@ class LogPlane:
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them."""
         kind = event.__class__      # every event passes here
-        if kind is Received or kind is TimerFired:
+        if kind in ADDRESSED:
             shard_id = event.address[1]
         elif kind is PeerUp or kind is PeerDown:
             return self._on_peer(now_ms, event)

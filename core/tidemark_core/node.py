@@ -11,12 +11,11 @@ from typing import Any, cast
 
 from .base.effects import ClockStepped, DiskSpace, Effect, PeerDown, PeerUp, Received, Space, Trace
 from .base.ids import LOG_PLANE, Address, Member
-from .base.plane import STRANGER_REFUSED, Plane, Stored, Voice
+from .base.plane import STRANGER_REFUSED, NodeFacts, Plane, Stored, Voice
 from .log_plane import LogPlane, recovery_start
-from .planes import PLANES, PlaneTable
-from .replication.replica import Limits
+from .planes import PlaneTable, planes
 
-__all__ = ["NODE", "Limits", "NodeCore", "recovery_start"]
+__all__ = ["NODE", "NodeCore", "recovery_start"]
 
 NODE = Address(LOG_PLANE, 0)
 """The address of traces about the node itself.  No shard has it: groups are numbered from 1."""
@@ -29,12 +28,12 @@ DISK_TRACES = {Space.FREE: "disk_has_space", Space.FULL: "disk_full", Space.EXHA
 
 
 class NodeCore:
-    """The decisions of one node, for all its planes."""
+    """The decisions of one node, for all its planes; without a table those of this release."""
 
-    def __init__(self, me: Member, limits: Limits | None = None, planes: PlaneTable = PLANES) -> None:
-        self.me = me
-        self.limits = limits or Limits()
-        self.planes: dict[int, Plane] = {number: plane(me, self.limits) for number, plane in planes.items()}
+    def __init__(self, facts: NodeFacts, table: PlaneTable | None = None) -> None:
+        self.me, self.boot = facts
+        rows = planes() if table is None else table
+        self.planes: dict[int, Plane] = {number: plane(facts) for number, plane in rows.items()}
         self.log = cast(LogPlane, self.planes[LOG_PLANE])
         self._plane_of: dict[type, Plane] = {kind: plane for plane in self.planes.values() for kind in plane.events}
         events = sum(len(plane.events) for plane in self.planes.values())

@@ -7,15 +7,17 @@ A plane that sends messages has a row in `PLANE_CODECS` of `tidemark_wire.conver
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from .base.ids import LOG_PLANE, Member
-from .base.plane import Plane
+from .base.ids import LOG_PLANE
+from .base.limits import Limits
+from .base.plane import NodeFacts, Plane
 from .log_plane import LogPlane
-from .replication.replica import Limits
 
-PlaneTable = Mapping[int, Callable[[Member, Limits], Plane]]
+PlaneTable = Mapping[int, Callable[[NodeFacts], Plane]]
+"""Numbers fit one byte, travel in link frames and are never reused.  A row brings the limits of its plane."""
 
-PLANES: PlaneTable = {
-    LOG_PLANE: LogPlane,
-}
-"""Numbers fit one byte, travel in link frames and are never reused."""
+
+def planes(limits: Limits | None = None) -> PlaneTable:
+    """Return the planes of this release; `limits` are those of shards."""
+    return {LOG_PLANE: partial(LogPlane, limits=limits or Limits())}

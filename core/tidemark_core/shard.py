@@ -33,6 +33,7 @@ from .base.entry import Entry
 from .base.errors import RemoteViolation
 from .base.folds import Table
 from .base.ids import NOTHING, Member, Peer, ShardId, ShardKind, wrong_lineage
+from .base.limits import Limits
 from .base.plane import STRANGER_REFUSED
 from .base.refusals import Reason, Refused
 from .document_changes import failover_of
@@ -82,7 +83,7 @@ from .replication.messages import (
     Truncate,
     Truncated,
 )
-from .replication.replica import TRIMMING, Limits, Replica, Role
+from .replication.replica import TRIMMING, Replica, Role
 from .replication.retention import mark_every_ms
 from .replication.settings import Configure
 from .replication.trust import FROM_LEADERS, Trust

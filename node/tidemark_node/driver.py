@@ -15,7 +15,6 @@ import contextlib
 import logging
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -117,21 +116,21 @@ def _answer_of(
     store: Store, effect: ReadLog | ReadRows | ScanRows
 ) -> tuple[LogRead | LogReadFailed | RowsRead | RowsScanned, int]:
     """Return the event that answers a read, and its bytes.  Runs in a reader thread; raises StoreDamaged for rows."""
-    shard, tag = effect.shard, effect.tag
     match effect:
         case ReadRows():
             values = store.rows.many(effect.keys)
-            return RowsRead(shard, tag, values), sum(len(value) for value in values if value is not None)
+            size = sum(len(value) for value in values if value is not None)
+            return RowsRead(effect.address, effect.tag, values), size
         case ScanRows():
             rows = store.rows.scan(effect.family, effect.first, effect.behind, effect.rows_max, SCAN_BYTES)
             size = sum(len(key) + len(value) for key, value in rows)
             more = len(rows) == effect.rows_max or size >= SCAN_BYTES
-            return RowsScanned(shard, tag, tuple(rows), more), size
+            return RowsScanned(effect.address, effect.tag, tuple(rows), more), size
         case ReadLog():
-            found = store.read(shard, effect.first, effect.last, effect.bytes_max)
+            found = store.read(effect.shard, effect.first, effect.last, effect.bytes_max)
             if found.entries or found.damaged_at is None:
-                return LogRead(shard, tag, found.entries), sum(entry.size for entry in found.entries)
-            return LogReadFailed(shard, tag, found.damaged_at), 0
+                return LogRead(effect.shard, effect.tag, found.entries), sum(entry.size for entry in found.entries)
+            return LogReadFailed(effect.shard, effect.tag, found.damaged_at), 0
 
 
 class Driver:
@@ -147,7 +146,6 @@ class Driver:
         self.guard = guard
         self.links: LinksLike
         self.snapshots: SnapshotsLike
-        self.boot = uuid.uuid4().hex        # new on every load of the shards: whoever sees it change fences us anew
         self.on_health: Callable[[bool], None] = lambda serving: None
         self.on_space: Callable[[], None] = lambda: None   # the space of the disk changed, or some time has passed
         self.on_shards: Callable[[], None] = lambda: None  # all shards were loaded, or one more is held
@@ -290,6 +288,11 @@ class Driver:
     def trimmed(self) -> dict[ShardId, int]:
         """Return the offset below which entries of a shard were removed (`LogPlane.trimmed`)."""
         return self.core.log.trimmed()
+
+    @property
+    def boot(self) -> str:
+        """Return the boot id of the core; every load of the shards has another one (O42)."""
+        return self.core.boot
 
     @property
     def open(self) -> bool:
@@ -594,7 +597,6 @@ class Driver:
                 await asyncio.sleep(REOPEN_SECONDS)
         else:
             return
-        self.boot = uuid.uuid4().hex
         self._unsynced = self._syncing = False
         self._unsynced_bytes = 0
         self.reloading = False

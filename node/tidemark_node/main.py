@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,9 +23,11 @@ import grpc.aio
 import uvloop
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import Member
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.view import LimboView
-from tidemark_core.node import Limits, NodeCore
-from tidemark_core.planes import PLANES, PlaneTable
+from tidemark_core.node import NodeCore
+from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel, descriptors
 from tidemark_wire.convert import PLANE_CODECS, Codecs, DiskReport, Draining
@@ -77,20 +80,23 @@ times as long, and each turn of the loop would wait for each such thread (T12)."
 
 _log = logging.getLogger("tidemark_node")
 
+PlanesOf = Callable[[Limits], PlaneTable]
+"""Makes the table of planes for shards with these limits."""
+
 
 def recover(
     directory: Path, node: str, limits: Limits, faults: Faults | None = None,
-    families: Sequence[Family] = FAMILIES, planes: PlaneTable = PLANES,
+    families: Sequence[Family] = FAMILIES, planes_of: PlanesOf = planes,
 ) -> tuple[Store, NodeCore]:
     """Open the store and load every shard; a damaged store is moved aside and the disk begins a new life (K14).
 
     Raises StoreRefused when a newer release wrote a part of it, and what `open_store` raises; then nothing is changed.
     """
-    limits = replace(limits, kinds=shard_kinds(families))
+    table = planes_of(replace(limits, kinds=shard_kinds(families)))
     store = open_store(directory, node, faults, families)
     newer = ""
     try:
-        return store, load(store, node, limits, planes)
+        return store, load(store, node, table)
     except FormatTooNew as error:
         newer = str(error)
         store.close()
@@ -106,15 +112,15 @@ def recover(
             "start the node with that release, or a newer one; nothing was changed"
         )
     store = open_store(directory, node, faults, families)
-    return store, load(store, node, limits, planes)
+    return store, load(store, node, table)
 
 
-def load(store: Store, node: str, limits: Limits, planes: PlaneTable = PLANES) -> NodeCore:
-    """Build the core from what is stored.
+def load(store: Store, node: str, table: PlaneTable) -> NodeCore:
+    """Build the core from what is stored, under a boot id that no core had: an operator that sees it change fences us.
 
     Raises FormatTooNew when a newer release wrote a part of it, StoreDamaged or RemoteViolation when it is not whole.
     """
-    core = NodeCore(Member(node, store.incarnation), limits, planes)
+    core = NodeCore(NodeFacts(Member(node, store.incarnation), uuid.uuid4().hex), table)
     core.recover(partial(StoredPlane, store))
     store.remembered()  # a start reads it too, so its damage is found here
     return core
@@ -125,25 +131,25 @@ class Node:
 
     def __init__(
         self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None,
-        families: Sequence[Family] = FAMILIES, planes: PlaneTable = PLANES,
+        families: Sequence[Family] = FAMILIES, planes_of: PlanesOf = planes,
         messages: Mapping[int, Codecs] = PLANE_CODECS,
         contributes: Callable[[Node], Iterable[Serving]] = lambda node: (),
     ) -> None:
-        if missing := sorted(planes.keys() - messages.keys()):
+        self.limits = limits or Limits()
+        if missing := sorted(planes_of(self.limits).keys() - messages.keys()):
             raise ValueError(f"messages: plane {missing[0]} has no row; a plane that sends nothing has an empty one")
         self.settings = settings
         self._contributes = contributes
         self.tls = FileCredentials(TlsSettings.of_directory(settings.tls_dir)) if settings.tls_dir is not None else None
-        self.limits = limits or Limits()
         self.metrics = Metrics()
         self.routing = Routing()
         self.health = Health()
         self.draining = asyncio.Event()
         self._faults = faults
         self._families = families
-        self._planes = planes
+        self._planes_of = planes_of
         self._messages = messages
-        store, core = recover(settings.data, settings.node, self.limits, faults, families, planes)
+        store, core = recover(settings.data, settings.node, self.limits, faults, families, planes_of)
         self.me = core.me
         guard = DiskGuard(settings.data, settings.disk_reserve_bytes)
         self.driver = Driver(store, core, self._reopen, guard, self.metrics)
@@ -158,7 +164,7 @@ class Node:
 
     def _reopen(self) -> tuple[Store, NodeCore]:
         store, core = recover(
-            self.settings.data, self.settings.node, self.limits, self._faults, self._families, self._planes)
+            self.settings.data, self.settings.node, self.limits, self._faults, self._families, self._planes_of)
         if core.me != self.me:
             store.close()
             raise StoreRefused("the disk began a new life while the process ran; start the process again")

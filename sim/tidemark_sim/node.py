@@ -44,6 +44,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import LOG_PLANE, Address, Member, Peer, ShardId
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.documents.payload import Op, Verdict, decode
 from tidemark_core.documents.requests import DOCUMENT_REQUESTS, Written
 from tidemark_core.limbo.settings import SynchroSettings
@@ -134,7 +135,8 @@ class Node:
         self.boots += 1
         self.skew_ms = self.world.faults.skew_of_life(self)
         self.clock = ShellClock(self.world.now_ms + self.skew_ms, self.world.now_ms)
-        self.core = core = NodeCore(self.member, self.world.options.limits, self.world.options.planes)
+        options = self.world.options
+        self.core = core = NodeCore(NodeFacts(self.member, self.boot), options.planes(options.limits))
         core.recover(partial(StoredPlane, self.disk))
         self.world.trace.note(self.name, "start", self.boot)
         self.world.checkers.node_started(self)
@@ -487,11 +489,11 @@ class Node:
         tables = self.disk.durable_tables
         if isinstance(effect, ReadRows):
             values = tuple(tables.get(family, key) for family, key in effect.keys)
-            self.feed(life, RowsRead(effect.shard, effect.tag, values))
+            self.feed(life, RowsRead(effect.address, effect.tag, values))
         else:
             rows = tables.scan(effect.family, effect.first, effect.behind)
             page = tuple(rows[: effect.rows_max])
-            self.feed(life, RowsScanned(effect.shard, effect.tag, page, len(rows) > len(page)))
+            self.feed(life, RowsScanned(effect.address, effect.tag, page, len(rows) > len(page)))
 
     # --- timers -------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ Stays out: what an option does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemark_core.base.ids import OperatorId
-from tidemark_core.node import Limits
-from tidemark_core.planes import PLANES, PlaneTable
+from tidemark_core.base.limits import Limits
+from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.replication.records import CoordinatorSettings
 from tidemark_core.replication.settings import CopySettings, RetentionSettings
 
@@ -78,7 +79,7 @@ class Options:
     copies: CopySettings = field(default_factory=CopySettings)
     payload_copies: int = 0
     limits: Limits = field(default_factory=Limits)
-    planes: PlaneTable = field(default_factory=lambda: PLANES)
+    planes: Callable[[Limits], PlaneTable] = planes
     coordinator: CoordinatorSettings = field(default_factory=lambda: CoordinatorSettings(OperatorId("")))
     replicas: int = 3
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tidemark_core.base.ids import Member
-from tidemark_core.replication.replica import Limits
+from tidemark_core.base.limits import Limits
 
 from .support import A, Cluster, Node, begun_cluster
 

@@ -63,10 +63,13 @@ from tidemark_core.base.entry import (
 )
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, of_shard, shard_id
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore
+from tidemark_core.planes import planes
 from tidemark_core.replication import invariants
 from tidemark_core.replication.clients import (
     AppendRequest,
@@ -111,7 +114,7 @@ from tidemark_core.replication.records import (
     StartTransfer,
     first_record,
 )
-from tidemark_core.replication.replica import Limits, Replica, Role, opening_payload, with_watermarks
+from tidemark_core.replication.replica import Replica, Role, opening_payload, with_watermarks
 from tidemark_core.replication.settings import Configure, RetentionSettings
 from tidemark_core.shard import Shard
 from tidemark_core.subscriptions.fold import LEASE_MS_DEFAULT, position_payload
@@ -403,7 +406,7 @@ class Node:
         self.timers.clear()
         self.released = {}
         self.written = {shard: image.copy() for shard, image in self.durable.items()}
-        self.core = NodeCore(self.me, self.limits)
+        self.core = NodeCore(NodeFacts(self.me), planes(self.limits))
         self.core.recover(lambda plane: StoredImages(self.durable))
         self._configure()
         self.check()

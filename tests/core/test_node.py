@@ -22,7 +22,8 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import NOTHING, Address, EntryId, Member, OperatorId, ShardId, of_shard, shard_id
-from tidemark_core.base.plane import STRANGER_REFUSED
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import STRANGER_REFUSED, NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NODE, NodeCore, recovery_start
 from tidemark_core.replication.clients import AppendRequest, ReadRequest, TrimRequest
@@ -41,7 +42,7 @@ from tidemark_core.replication.messages import (
     Rejected,
     Truncate,
 )
-from tidemark_core.replication.replica import Limits, Role
+from tidemark_core.replication.replica import Role
 
 from tests.syntax import parsed
 
@@ -209,7 +210,7 @@ def test_l18_a_restart_from_any_checkpoint_gives_back_the_same_fold(
 
 def test_damaged_state_stops_the_recovery_with_a_clear_error() -> None:
     with pytest.raises(RemoteViolation, match="replica state cannot be read"):
-        NodeCore(A).log.load(SHARD, b"nonsense", None, [])
+        NodeCore(NodeFacts(A)).log.load(SHARD, b"nonsense", None, [])
 
 
 def test_headers_that_do_not_continue_each_other_stop_the_recovery(node: Node) -> None:
@@ -219,7 +220,8 @@ def test_headers_that_do_not_continue_each_other_stop_the_recovery(node: Node) -
     fence(node, 1)
 
     with pytest.raises(RemoteViolation, match="L2"):
-        NodeCore(A).log.load(SHARD, node.replica.state.encode(), None, [author.entries[0], author.entries[2]])
+        with_a_gap = [author.entries[0], author.entries[2]]
+        NodeCore(NodeFacts(A)).log.load(SHARD, node.replica.state.encode(), None, with_a_gap)
 
 
 def test_status_is_what_a_person_wants_to_know(node: Node) -> None:

@@ -10,9 +10,9 @@ import pytest
 from tidemark_core.base.effects import Effect, LogReadFailed, Received, Send, SnapshotChunk, SnapshotDescriptor, Trace
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member
-from tidemark_core.base.plane import STRANGER_REFUSED
+from tidemark_core.base.plane import STRANGER_REFUSED, NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.planes import PLANES
+from tidemark_core.node import NodeCore
 from tidemark_core.replication.coordinator import RunningChange
 from tidemark_core.replication.messages import (
     Append,
@@ -140,7 +140,7 @@ def is_refused(effects: list[Effect]) -> bool:
 
 def test_t10_every_kind_of_message_has_a_standing_or_is_for_operators_alone() -> None:
     """A kind without a row in the tables is taken from no sender."""
-    for number, plane in PLANES.items():
+    for number, plane in NodeCore(NodeFacts(A)).planes.items():
         assert plane.voices, f"plane {number} names who may speak"
     kinds = {Append, AppendAck, *PLANE_CODECS[LOG_PLANE].by_message}
     unnamed = {kind for kind in kinds if kind not in STANDINGS}

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Address, Member, ShardId, of_shard
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.messages import Appended
@@ -66,8 +68,10 @@ class Do:
 class ScriptedCore(NodeCore):
     """A core that does as it is told and remembers what it was fed."""
 
+    boots = count()
+
     def __init__(self) -> None:
-        super().__init__(ME)
+        super().__init__(NodeFacts(ME, f"boot {next(self.boots)}"))
         self.turns: list[list[Any]] = []
         self.times: list[int] = []
 
@@ -331,7 +335,7 @@ async def test_what_happens_often_is_counted_always_and_told_once_a_second(rig: 
 
 async def test_messages_of_an_unknown_plane_are_counted_and_told_once(rig: Rig) -> None:
     """The peer chooses the unit: each one must not have a line, nor a place in memory."""
-    core = NodeCore(ME)
+    core = NodeCore(NodeFacts(ME))
     effects = [core.step(0, [Received(Address(77, unit), ME, ME, "hello")])[0] for unit in range(300)]
     rig.driver.post(Do([*effects, Trace(AT, "rolled_back")]))
     await until(lambda: bool(rig.driver.story) and rig.driver.story[-1]["what"] == "rolled_back")

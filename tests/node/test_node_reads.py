@@ -12,6 +12,7 @@ from google_crc32c import value as crc32c
 from node_harness import SHARD, shard_map
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
 from tidemark_core.base.ids import NOTHING, Member
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.node import NodeCore
 from tidemark_core.replication.clients import LatestRequest
 from tidemark_core.replication.messages import Latest, ReadGrant
@@ -60,7 +61,7 @@ def test_entry_that_began_in_front_of_the_frame_is_left_out_too():
 
 
 def test_a_core_that_is_not_confirmed_that_far_does_not_say_that_nothing_was_rolled_back():
-    core = NodeCore(ME)
+    core = NodeCore(NodeFacts(ME))
     assert core.log.holes(SHARD, 0, 3) is None
 
 

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from node_harness import SHARD, Appender, OperatorHand, batch, push_map, read_all, shard_map
 from tidemark_core.base.entry import Entry, Kind
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.node import Limits
 from tidemark_core.replication.log import MARK_BYTES
 from tidemark_core.replication.messages import Appended
 from tidemark_node.main import Node

@@ -12,8 +12,8 @@ from node_harness import GROUP, SHARD, Appender, OperatorHand, batch, push_map, 
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason
-from tidemark_core.node import Limits
 from tidemark_core.replication.messages import PositionCommitted, SubscriptionDeleted
 from tidemark_core.subscriptions.fold import NAMES_MAX
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView

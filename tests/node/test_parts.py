@@ -14,11 +14,11 @@ from node_harness import shard_map
 from tidemark_core.base.effects import TimerFired
 from tidemark_core.base.entry import HEADER_BYTES, Durability
 from tidemark_core.base.ids import Member, ShardId, of_shard
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import RECORDS_MAX, Outcome, Verdict
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Appended
-from tidemark_core.replication.replica import Limits
 from tidemark_node import inbox, snapshots
 from tidemark_node.access import Caller
 from tidemark_node.appends import ANSWER_FRAME_BYTES, _Stream

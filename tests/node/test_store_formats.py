@@ -19,7 +19,7 @@ from rocksdict import Rdict
 from tidemark_core.base.effects import Persist, PutCheckpoint, PutEntry, PutState, Write
 from tidemark_core.base.entry import Kind, control
 from tidemark_core.base.ids import LOG_PLANE, ShardId, of_shard
-from tidemark_core.node import Limits
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_node.database import open_database
 from tidemark_node.families import FAMILIES, Family

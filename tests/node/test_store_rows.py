@@ -24,11 +24,12 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.ids import Address, EntryId, Member, OperatorId, ShardId, ShardKind, of_shard
 from tidemark_core.base.layout import UnknownFamily
-from tidemark_core.base.plane import Stored
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts, Stored
 from tidemark_core.base.refusals import Reason
 from tidemark_core.documents import rows as documents
-from tidemark_core.node import Limits, NodeCore
-from tidemark_core.planes import PLANES
+from tidemark_core.node import NodeCore
+from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.replication.messages import Fence, InstallSnapshot
 from tidemark_core.replication.producer_rows import PRODUCERS, span_of
 from tidemark_core.replication.replica import Replica, Role
@@ -180,7 +181,7 @@ class Ring:
     unit = "ring"
     events = ()
 
-    def __init__(self, me: Any, limits: Any) -> None:
+    def __init__(self, node: Any) -> None:
         self.found: list[Any] = []
 
     def recover(self, stored: Stored) -> None:
@@ -188,9 +189,12 @@ class Ring:
         self.found += stored.rows("toys", b"b")
 
 
+def with_ring(limits: Limits) -> PlaneTable:
+    return {**planes(limits), 9: Ring}  # type: ignore[dict-item]
+
+
 @pytest.mark.parametrize("where", ["store", "simulator"])
-def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
-    monkeypatch.setitem(PLANES, 9, Ring)  # type: ignore[arg-type]
+def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, where: str):
     ring = Address(9, S1)
     persists = [
         Persist(ring, (PutState(b"state"), PutCheckpoint(b"point"), *(Put("toys", key, b"1") for key in (b"a", b"b")))),
@@ -201,7 +205,7 @@ def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, monkeypatch: 
         store = open_store(tmp_path, "a", families=WITH_TOYS)
         store.apply(persists)
         store.close()
-        store, core = recover(tmp_path, "a", Limits(), families=WITH_TOYS)
+        store, core = recover(tmp_path, "a", Limits(), families=WITH_TOYS, planes_of=with_ring)
         store.close()
     else:
         disk = Disk()
@@ -209,7 +213,7 @@ def test_a_plane_finds_its_units_and_rows_at_start(tmp_path: Path, monkeypatch: 
             disk.enqueue(Queued(persist.address, persist.writes, ()), lambda *_: None)
         for item in disk.take(len(persists)):
             disk.settle(item)
-        core = NodeCore(Member("a", "life"))
+        core = NodeCore(NodeFacts(Member("a", "life")), with_ring(Limits()))
         core.recover(partial(StoredPlane, disk))
     assert [(1, b"state", b"point"), (300, b"other", None), (b"b", b"1")] == core.planes[9].found  # type: ignore[attr-defined]
     assert not list(core.log.units())

@@ -18,7 +18,7 @@ import pytest
 from store_writer import chain_of
 from tidemark_core.base.effects import DropBefore, Persist, PutCheckpoint, PutEntry, PutState
 from tidemark_core.base.ids import ShardId, of_shard
-from tidemark_core.node import Limits
+from tidemark_core.base.limits import Limits
 from tidemark_node import database
 from tidemark_node.main import recover
 from tidemark_node.store import Store, open_store
@@ -313,7 +313,7 @@ def test_a_record_of_a_recycled_log_ends_in_a_new_life_and_not_in_an_endless_sta
     file = sorted((directory / "store").glob(pattern))[-1]
     offsets = record_offsets(file)
     flip(file, offsets[len(offsets) // 2] + 6, bit=2)     # the type: a whole record becomes one of a recycled log
-    program = "import sys; from pathlib import Path; from tidemark_core.node import Limits; " \
+    program = "import sys; from pathlib import Path; from tidemark_core.base.limits import Limits; " \
               "from tidemark_node.main import recover; recover(Path(sys.argv[1]), 'a', Limits())[0].close()"
     subprocess.run([sys.executable, "-c", program, str(directory)], check=True, timeout=60)
     assert was_moved_aside(directory)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +14,9 @@ import pytest
 from node_harness import SHARD, Appender, OperatorHand, batch, shard_map
 from tidemark_core.base.effects import DiskSpace, Reply
 from tidemark_core.base.ids import Member
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.planes import PLANES
-from tidemark_core.replication.replica import Limits
+from tidemark_core.planes import PlaneTable, planes
 from tidemark_node.families import FAMILIES, Family
 from tidemark_node.main import Node
 from tidemark_node.methods import Method, Shape
@@ -30,18 +31,21 @@ from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from tests import toy_plane
 from tests.core.toy_fold import Tally
-from tests.toy_plane import Copied, Copy, Join, Kept, PutValue, ToyPlane
+from tests.toy_plane import Copied, Copy, GetValue, Join, Kept, PutValue, ToyLimits, ToyPlane
 from tests.waiting import until
 
 RING = 3
-ROW = {**PLANES, toy_plane.NUMBER: ToyPlane}
 WITH_TALLY = Limits(extra_folds=(Tally,))
+
+
+def with_toy(limits: Limits) -> PlaneTable:
+    return {**planes(limits), toy_plane.NUMBER: partial(ToyPlane, limits=ToyLimits())}
 
 
 # --- in the simulator ---------------------------------------------------------------------------------------------
 
 SEEDS = range(4_000, 4_009)
-PASSED_THROUGH = ("crashes", "torn_tails", "toy_kept", "toy_refused", "core_toy_joined")
+PASSED_THROUGH = ("crashes", "torn_tails", "toy_kept", "toy_got", "toy_refused", "core_toy_joined")
 PUTS = 80
 
 
@@ -81,6 +85,15 @@ class Keepers:
         self.world.trace.count("toy_kept")
         self.kept[key] = value
         self._check(key)
+        node = self.world.dice.pick(list(self.world.nodes.values()))
+        if node.core is not None and RING in rings_of(node):
+            node.request(GetValue(RING, self.world.request_number(), key), lambda found: self._got(key, found))
+
+    def _got(self, key: bytes, found: bytes | None) -> None:
+        """A member that has a value has this one."""
+        if found not in (None, self.kept[key]):
+            raise Violation("toy", f"{key!r} is {self.kept[key]!r}, a member has {found!r}")
+        self.world.trace.count("toy_got" if found else "toy_not_there_yet")
 
     def _check(self, key: bytes) -> None:
         holders = [node for node in self.world.nodes.values() if key in durable_rows(node)]
@@ -101,7 +114,7 @@ def durable_rows(node: Any) -> dict[bytes, bytes]:
 
 
 def with_toys(options: Options) -> None:
-    options.planes, options.limits = ROW, replace(options.limits, extra_folds=(Tally,))
+    options.planes, options.limits = with_toy, replace(options.limits, extra_folds=(Tally,))
     options.faults.wipe = 0.0       # a ring of the toy cannot change its members
     options.faults.disk_full = 1.0
 
@@ -152,7 +165,8 @@ class ToyPart:
         return b"kept by %d" % answer.members if isinstance(answer, Kept) else answer.reason.encode()
 
     async def get(self, request: bytes, context: Any) -> bytes:
-        return self._driver.store.rows.get(toy_plane.FAMILY, RING.to_bytes(8, "big") + request) or b""
+        found: bytes | None = await self._driver.ask_and_wait(lambda number: GetValue(RING, number, request))
+        return found or b""
 
     METHODS: ClassVar[tuple[Method, ...]] = (
         Method("Toy.Put", Shape.UNARY, put, kinds=frozenset({Kind.CLIENT})),
@@ -164,8 +178,8 @@ async def started(stack: AsyncExitStack, directory: Path, name: str) -> Node:
     """Return a running node that has the toys beside what every node has."""
     settings = Settings(node=name, data=directory / name, metrics_listen="off", disk_reserve_bytes=1 << 20)
     node = Node(
-        settings, WITH_TALLY, families=(*FAMILIES, Family(toy_plane.FAMILY, "toy")), planes=ROW, messages=MESSAGES,
-        contributes=lambda node: [ToyPart(node)])
+        settings, WITH_TALLY, families=(*FAMILIES, Family(toy_plane.FAMILY, "toy")), planes_of=with_toy,
+        messages=MESSAGES, contributes=lambda node: [ToyPart(node)])
     await node.start()
     stack.push_async_callback(node.stop)
     return node
@@ -233,5 +247,5 @@ async def test_the_log_beside_the_toy_plane_has_the_toy_fold(tmp_path: Path) -> 
 def test_a_plane_without_a_row_for_its_messages_is_refused_at_start(tmp_path: Path) -> None:
     settings = Settings(node="a", data=tmp_path, metrics_listen="off", disk_reserve_bytes=1 << 20)
     with pytest.raises(ValueError, match="messages: plane 77 has no row"):
-        Node(settings, planes=ROW)
+        Node(settings, planes_of=with_toy)
     assert not list(tmp_path.iterdir()), "nothing was begun"

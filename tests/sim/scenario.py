@@ -8,9 +8,9 @@ from typing import Any
 
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import Member, OperatorId, ShardKind
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication.messages import Appended, Operation
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord, StartChange, StartTransfer, first_record
-from tidemark_core.replication.replica import Limits
 from tidemark_sim import liveness
 from tidemark_sim.clients import Producer
 from tidemark_sim.dice import Dice

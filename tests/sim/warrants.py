@@ -41,6 +41,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member, ShardId
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.quorum import majority
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment
@@ -50,6 +51,7 @@ from tidemark_core.documents.rows import load, wipe
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
+from tidemark_core.planes import planes
 from tidemark_core.replication import messages as m
 from tidemark_core.replication.checkpoint import checkpoint_end
 from tidemark_core.replication.copies import seat_of
@@ -696,7 +698,7 @@ class Watch:
         self.restored += 1
         disk = Disk()
         disk.durable[shard], disk.durable_tables = image, tables
-        core = NodeCore(node.member, node.world.options.limits)
+        core = NodeCore(NodeFacts(node.member), planes(node.world.options.limits))
         core.recover(partial(StoredPlane, disk))
         replica = core.log.shards[shard].replica
         check_replica(replica)
@@ -749,7 +751,7 @@ def _shard_of(node: Node, effect: Effect) -> ShardId | None:
         return NO_SHARD.shard if isinstance(event, PromiseRequest) else getattr(event, "shard", None)
     if isinstance(effect, Feed):
         event = effect.event
-        return event.address.shard if isinstance(event, Received) else getattr(event, "shard", None)
+        return event.address.shard if isinstance(event, Received | RowsDurable) else getattr(event, "shard", None)
     return None
 
 

@@ -30,12 +30,12 @@ from tidemark_core.base.entry import (
 )
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, ShardKind, of_shard
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import RECORDS_MAX, Outcome, Verdict
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication import messages
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
-from tidemark_core.replication.replica import Limits
 from tidemark_wire import convert, frames
 from tidemark_wire.frames import AppendAnswer, AppendCall, ReadFrame
 from tidemark_wire.v1 import replication_pb2

@@ -1,6 +1,6 @@
 """Effects: all that a shell must know how to run, and the events it may feed back.
 
-Writes, messages, timers and traces belong to a unit of any plane and carry its `Address`.  Effects on the log
+Writes, rows, messages, timers and traces belong to a unit of any plane and carry its `Address`.  Effects on the log
 alone carry a `ShardId`.
 
 Two promises of the shell carry every proof:
@@ -160,12 +160,12 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """Read rows of column families by key; answer with the event `RowsRead(shard, tag, values)`.
+    """Read rows of column families by key; answer with the event `RowsRead(address, tag, values)`.
 
     The answer shows one state of the store that has every write durable before; later writes may show as well.
     """
 
-    shard: ShardId
+    address: Address
     tag: Any
     keys: tuple[tuple[str, bytes], ...]   # family and key
 
@@ -174,11 +174,11 @@ class ReadRows:
 class ScanRows:
     """Read at most `rows_max` rows of `family` with keys in [first, behind), in byte order; fewer where they are large.
 
-    At least one row when there is one.  Answer with the event `RowsScanned(shard, tag, rows, more)`; it shows one state
-    of the store, like that of `ReadRows`.
+    At least one row when there is one.  Answer with the event `RowsScanned(address, tag, rows, more)`; it shows one
+    state of the store, like that of `ReadRows`.
     """
 
-    shard: ShardId
+    address: Address
     tag: Any
     family: str
     first: bytes
@@ -314,7 +314,7 @@ class LogReadFailed:
 class RowsRead:
     """The values of the keys that a `ReadRows` named, in its order; None where there is no row."""
 
-    shard: ShardId
+    address: Address
     tag: Any
     values: tuple[bytes | None, ...]
 
@@ -323,7 +323,7 @@ class RowsRead:
 class RowsScanned:
     """The rows that a `ScanRows` found: keys and values in order of the keys; with `more` there may be further ones."""
 
-    shard: ShardId
+    address: Address
     tag: Any
     rows: tuple[tuple[bytes, bytes], ...]
     more: bool
@@ -331,9 +331,9 @@ class RowsScanned:
 
 @dataclass(frozen=True, slots=True)
 class RowsDurable:
-    """The batch `number` of a shard's documents is durable; fed by `Persist.then`."""
+    """The batch `number` of a unit's rows is durable; fed by `Persist.then`."""
 
-    shard: ShardId
+    address: Address
     number: int
 
 

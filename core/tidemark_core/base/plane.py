@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .effects import Effect, Received
 from .entry import Entry
-from .ids import ShardId
+from .ids import Member, ShardId
+
+
+class NodeFacts(NamedTuple):
+    """The facts of its node that a plane is made with.
+
+    `boot` names the run of the core: new whenever a node starts, or loads what is on its disk again.
+    """
+
+    me: Member
+    boot: str = ""
 
 
 class Stored(Protocol):
@@ -70,8 +80,8 @@ class Plane(Protocol):
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event; return effects in the order the shell must run them.
 
-        The event is one of `events`, a `Received` or `TimerFired` at an address of this plane, or news of the node
-        itself: `PeerUp`, `PeerDown`, `DiskSpace`, `ClockStepped`.
+        The event is one of `events`, one at an address of this plane (`Received`, `TimerFired`, `RowsRead`,
+        `RowsScanned`, `RowsDurable`), or news of the node itself: `PeerUp`, `PeerDown`, `DiskSpace`, `ClockStepped`.
         """
 
     def finish_turn(self, now_ms: int) -> list[Effect]:

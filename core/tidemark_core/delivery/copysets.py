@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..base.ids import Member
+from ..base.limits import BLOCK_BYTES, BLOCK_MS
 from .order import SLOTS_MAX
 
-BLOCK_BYTES = 32 << 20
 BLOCK_BYTES_MIN = 1 << 20
-BLOCK_MS = 10 * 60_000
 UNEVEN = 10
 """One part in so many of its share a slot may be off, for a block that is not at its end."""
 

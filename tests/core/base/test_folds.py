@@ -14,8 +14,11 @@ from tidemark_core.base.entry import Entry, Kind, folded_part, recovered
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.folds import NO_OFFSET, Covering, Fold, check_table
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.decisions import Decisions, Range
-from tidemark_core.node import Limits, NodeCore
+from tidemark_core.node import NodeCore
+from tidemark_core.planes import planes
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_core.replication.log import Log
 from tidemark_core.replication.replica import ReplicaState, Role
@@ -318,11 +321,11 @@ def test_a_log_needs_the_folds_that_replication_decides_by() -> None:
 def test_a_node_is_started_with_one_more_fold_and_keeps_it_over_a_restart(author: Author) -> None:
     limits = Limits(extra_folds=(Tally,))
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
-    first = NodeCore(A, limits)
+    first = NodeCore(NodeFacts(A), planes(limits))
     first.log.load(SHARD, state, None, author.entries)
     [written_] = [w for w in first.log.shards[SHARD].replica.trim_to(9) if isinstance(w, PutCheckpoint)]
 
-    again = NodeCore(A, limits)
+    again = NodeCore(NodeFacts(A), planes(limits))
     again.log.load(SHARD, state, written_.checkpoint, [])
 
     for core in (first, again):
@@ -337,7 +340,7 @@ def test_a_heavy_fold_makes_checkpoints_rare_and_each_checkpoint_purges_every_fo
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
     due = []
     for extra in ((), (Recorder,)):
-        core = NodeCore(A, Limits(checkpoint_entries=2, extra_folds=extra))
+        core = NodeCore(NodeFacts(A), planes(Limits(checkpoint_entries=2, extra_folds=extra)))
         core.log.load(SHARD, state, None, author.entries)
         writes = core.log.shards[SHARD].replica.checkpoint_if_due()
         due.append(sum(isinstance(write, PutCheckpoint) for write in writes))
@@ -358,7 +361,7 @@ def test_a_checkpoint_with_a_fold_that_this_build_does_not_know_is_refused(autho
         Checkpoint.decode(data)
     state = ReplicaState(1, 10, Role.FOLLOWER, 8, 8, (A, B, C)).encode()
     with pytest.raises(FormatTooNew, match="toy1"):
-        NodeCore(A).log.load(SHARD, state, data, [])
+        NodeCore(NodeFacts(A)).log.load(SHARD, state, data, [])
 
 
 def test_decisions_is_found_by_its_class(author: Author) -> None:

@@ -17,6 +17,7 @@ from tidemark_core.base.effects import (
     SnapshotFailed,
 )
 from tidemark_core.base.ids import NOTHING, Member
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.coordinator import DEADLINE_TIMER
 from tidemark_core.replication.ensembles import planned_change
@@ -36,7 +37,6 @@ from tidemark_core.replication.messages import (
     Rejected,
 )
 from tidemark_core.replication.records import ChangeDone, ShardRecord, StartChange, Status
-from tidemark_core.replication.replica import Limits
 
 from tests.core.copies.cluster import bare, fill, held, order_of, orders
 from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Cluster, D, E, F, Node, append_of, fence

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication.messages import Fetch, Fetched
-from tidemark_core.replication.replica import Limits
 
 from tests.core.copies.cluster import bare, data, fill, held, orders, settled_bare
 from tests.core.support import A, Author, B, C, Cluster, D, E, Node

@@ -14,10 +14,10 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.entry import Kind
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication.follower import PULL_TIMER
 from tidemark_core.replication.messages import InstallSnapshot, Operation, SnapshotInstalled
 from tidemark_core.replication.records import ChangeDone
-from tidemark_core.replication.replica import Limits
 
 from tests.core.copies.cluster import bare, fill, held, order_of, orders
 from tests.core.support import AT, OPERATOR, SHARD, A, Author, B, C, Cluster, D, Node

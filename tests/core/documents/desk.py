@@ -25,12 +25,15 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Durability
 from tidemark_core.base.ids import Member, ShardKind
+from tidemark_core.base.limits import Limits
+from tidemark_core.base.plane import NodeFacts
 from tidemark_core.document_changes import Changes
 from tidemark_core.document_shard import Documents
 from tidemark_core.documents import payload
 from tidemark_core.documents.payload import Write, Writes
 from tidemark_core.documents.requests import Written
-from tidemark_core.node import Limits, NodeCore
+from tidemark_core.node import NodeCore
+from tidemark_core.planes import planes
 from tidemark_core.replication.clients import AppendRequest
 from tidemark_core.replication.messages import BecomeLeader, Fence
 from tidemark_sim.checkers.documents import StoreView
@@ -60,7 +63,7 @@ class Desk:
         self.timers: dict[str, int] = {}
         self.requests = 0
         self.sequence = 0
-        self.core = NodeCore(A, limits)
+        self.core = NodeCore(NodeFacts(A), planes(limits))
 
     @property
     def documents(self) -> Documents:
@@ -80,7 +83,7 @@ class Desk:
         """Lose what is not synced, and come back."""
         self.disk.power_cut()
         self.timers.clear()
-        self.core = NodeCore(A, self.limits)
+        self.core = NodeCore(NodeFacts(A), planes(self.limits))
         self.core.recover(partial(StoredPlane, self.disk))
         producers = self.core.log.shards[SHARD].replica.log.producers
         self.sequence = producers.judge(PRODUCER, 1 << 40, 0).expected
@@ -148,11 +151,11 @@ class Desk:
                     self.step(LogRead(SHARD, effect.tag, entries))
                 case ReadRows():
                     values = tuple(self.disk.durable_tables.get(*key) for key in effect.keys)
-                    self.step(RowsRead(SHARD, effect.tag, values))
+                    self.step(RowsRead(effect.address, effect.tag, values))
                 case ScanRows():
                     rows = self.disk.durable_tables.scan(effect.family, effect.first, effect.behind)
                     page = tuple(rows[: min(effect.rows_max, ROWS_MAX)])
-                    self.step(RowsScanned(SHARD, effect.tag, page, len(rows) > len(page)))
+                    self.step(RowsScanned(effect.address, effect.tag, page, len(rows) > len(page)))
                 case Changed():
                     self.changes.append(effect.changes)
                 case PullSnapshot():

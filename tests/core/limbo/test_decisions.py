@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.limits import Limits
 from tidemark_core.limbo.decisions import Decisions, Range
 from tidemark_core.replication.checkpoint import Checkpoint
 from tidemark_core.replication.log import Log
 from tidemark_core.replication.messages import Fate
-from tidemark_core.replication.replica import Limits, Replica
+from tidemark_core.replication.replica import Replica
 
 from tests.core.support import OTHER_PRODUCER, PRODUCER, SHARD, A, Author, visible
 

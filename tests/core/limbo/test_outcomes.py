@@ -8,6 +8,7 @@ import pytest
 from tidemark_core.base.effects import DiskSpace, Released, Reply, Space, TimerFired
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import Rollback
@@ -24,7 +25,7 @@ from tidemark_core.replication.messages import (
     Prepare,
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
-from tidemark_core.replication.replica import Limits, Role
+from tidemark_core.replication.replica import Role
 
 from tests.core.support import (
     AT,

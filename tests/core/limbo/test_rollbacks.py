@@ -8,6 +8,7 @@ import pytest
 from tidemark_core.base.effects import DiskSpace, Received, Released, Space, TimerFired
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.replication.clients import AppendRequest
@@ -25,7 +26,6 @@ from tidemark_core.replication.messages import (
     TransferReady,
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER
-from tidemark_core.replication.replica import Limits
 
 from tests.core.support import (
     AT,

@@ -26,6 +26,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.order import slots_of
@@ -61,7 +62,7 @@ from tidemark_core.replication.messages import (
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
 from tidemark_core.replication.positions import POSITION_TIMER
 from tidemark_core.replication.read_index import READ_INDEX_TIMER
-from tidemark_core.replication.replica import Limits, Role
+from tidemark_core.replication.replica import Role
 from tidemark_core.replication.retention import RETENTION_TIMER
 from tidemark_core.replication.settings import Configure
 
@@ -1309,12 +1310,12 @@ def test_o47_the_hold_begins_again_when_the_target_holds_everything(led: Node) -
     """The operator stores the election before it fences: an append in between would make another log the longest."""
     led.append(1, batch(0))
     led.complete()
-    begun = SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.core.limits.transfer_ms)
+    begun = SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.limits.transfer_ms)
     assert [begun] == led.receive(OPERATOR, PrepareTransfer(1, 10, B))
-    led.now_ms += led.core.limits.transfer_ms - 1
+    led.now_ms += led.limits.transfer_ms - 1
     effects = ack(led, B)
 
-    assert SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.core.limits.transfer_ms) in effects
+    assert SetTimer(AT, TRANSFER_TIMER, led.now_ms + led.limits.transfer_ms) in effects
     assert reply(TransferReady(1, B)) in effects
 
 

@@ -12,12 +12,13 @@ from tidemark_core.base.effects import Delete, DeleteRange, DropAfter, Put, PutC
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import EntryId
+from tidemark_core.base.limits import Limits
 from tidemark_core.replication import producers
 from tidemark_core.replication.checkpoint import FOLDS, Checkpoint
 from tidemark_core.replication.log import recovery_start
 from tidemark_core.replication.producer_rows import PRODUCERS, span_of
 from tidemark_core.replication.producers import IDLE_MS_MAX, PURGED_MAX, Known, Place, ProducerTable
-from tidemark_core.replication.replica import Limits, Replica, Role
+from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 
 from tests.core.support import SHARD, A, Author, B, C, Image, StoredImages

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.replication.replica import Limits, Replica, ReplicaState, Role
+from tidemark_core.base.limits import Limits
+from tidemark_core.replication.replica import Replica, ReplicaState, Role
 
 from tests.core.support import SHARD, A, Author, B, C
 

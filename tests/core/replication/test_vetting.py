@@ -6,8 +6,8 @@ import pytest
 from tidemark_core.base.effects import Persist, ReadLog
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import NOTHING
+from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason
-from tidemark_core.node import Limits
 from tidemark_core.replication.leader import LOOKS_MAX, RESEND_TIMER
 from tidemark_core.replication.messages import Append, BecomeLeader, Fetch, Fetched, Rejected
 from tidemark_core.replication.replica import Role
