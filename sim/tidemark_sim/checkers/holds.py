@@ -1,6 +1,6 @@
 """A leader that said that the target of a transfer holds everything pushes no new record before `transfer_ms` (O47).
 
-The time is that of the leader's clock, which may jump.
+The time is the true one: a node's timers neither jump nor slow down with its wall clock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoldsWhileHandingOver:
             leadership = (node.name, node.life, send.address.shard, message.epoch)
             hold = self._holds.get(leadership)
             if hold is None or hold.ended:
-                until_ms = node.clock.now_ms + self.world.options.limits.transfer_ms
+                until_ms = self.world.now_ms + self.world.options.limits.transfer_ms
                 self._holds[leadership] = _Hold(until_ms, self._pushed.get((leadership, message.to), -1))
 
     def _pushes(self, node: Node, send: Send, m: Append) -> None:
@@ -61,7 +61,7 @@ class HoldsWhileHandingOver:
             return
         leadership = (node.name, node.life, send.address.shard, m.epoch)
         hold = self._holds.get(leadership)
-        if hold is not None and node.clock.now_ms < hold.until_ms:
+        if hold is not None and self.world.now_ms < hold.until_ms:
             new = next((each for each in m.entries if each.base > hold.pushed and each.kind is Kind.DATA), None)
             if new is not None:
                 raise Violation("O47", f"{node.name} hands over until {hold.until_ms}, and pushes {new.id}")
