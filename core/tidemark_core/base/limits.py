@@ -39,7 +39,7 @@ class Limits:
     order_block_bytes: int = BLOCK_BYTES # so long one reading order holds, and so long in time (K1)
     order_block_ms: int = BLOCK_MS
     retention_look_ms: int = 10_000      # least time between two looks at what has expired
-    drop_ms: int = 1_000                 # how long after the last progress surplus payloads are told of (K6)
+    drop_ms: int = 1_000                 # so long after the last progress a leader names surplus payloads (K6)
     drop_bytes: int = 8 << 20            # and at least whenever so much was committed
     fold_bytes_max: int = 256 << 10      # of log in one slice of the fold of documents (U46)
     expire_look_ms: int = 1_000          # how often a leader looks what time removes (U51, U52)
