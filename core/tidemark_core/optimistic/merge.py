@@ -1,0 +1,74 @@
+"""Merge: what two owners' rows are together, what a row shows to a reader, and what of it may be collected.
+
+Merges are commutative, associative and idempotent, so messages may come late, twice and in any order.
+Stays out: what an operation writes (`writes`), which owner stores a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .cells import NEVER, Element, ElementCell, Meta, StringCell
+from .stamps import ZERO, Stamp
+
+
+def merge_strings(one: StringCell, other: StringCell) -> StringCell:
+    """Return the greater cell (D55)."""
+    return max(one, other)
+
+
+def merge_elements(one: Element, other: Element) -> Element:
+    """Return the greater cell of each actor (D56)."""
+    merged = dict(one)
+    for actor, cell in other.items():
+        known = merged.get(actor)
+        merged[actor] = cell if known is None else max(known, cell)
+    return merged
+
+
+def merge_metas(one: Meta, other: Meta) -> Meta:
+    """Return the greater of both stamps (D58)."""
+    return Meta(max(one.cleared, other.cleared), max(one.greatest, other.greatest))
+
+
+# --- what a row shows ---------------------------------------------------------------------------------------
+
+
+def string_of(cell: StringCell | None, now_ms: int, floor_ms: int = 0) -> bytes | None:
+    """Return the value of a String, None where it is deleted, expired or was never written."""
+    if cell is None or cell.deleted or _expired(cell, max(now_ms, floor_ms)):
+        return None
+    return cell.value
+
+
+def live_cells(row: Element, cleared: Stamp, now_ms: int, floor_ms: int = 0) -> Iterator[ElementCell]:
+    """Yield the cells that make an element present (D56, D58, D59)."""
+    now_ms = max(now_ms, floor_ms)
+    return (
+        cell for cell in row.values() if not cell.dead and cell.stamp > cleared and not _expired(cell, now_ms)
+    )
+
+
+def value_of(row: Element, cleared: Stamp, now_ms: int, floor_ms: int = 0) -> bytes | None:
+    """Return the value of an element by its newest live cell, None where the element is not present."""
+    newest = max(live_cells(row, cleared, now_ms, floor_ms), key=lambda cell: cell[2:], default=None)
+    return None if newest is None else newest.value
+
+
+# --- what a floor collects ----------------------------------------------------------------------------------
+
+
+def collectable(cell: StringCell | ElementCell, floor_ms: int, cleared: Stamp = ZERO) -> bool:
+    """Say whether a cell may go at a floor, a time in milliseconds that all writes below have settled (D59)."""
+    if cell.stamp.ms > floor_ms:
+        return False
+    return cell.dead or _expired(cell, floor_ms) or (cell.stamp <= cleared and cleared.ms <= floor_ms)
+
+
+def collected(row: Element, floor_ms: int, cleared: Stamp) -> Element:
+    """Return a row without its collectable cells."""
+    return {actor: cell for actor, cell in row.items() if not collectable(cell, floor_ms, cleared)}
+
+
+def _expired(cell: StringCell | ElementCell, now_ms: int) -> bool:
+    return cell.expires_at_ms != NEVER and cell.expires_at_ms <= now_ms

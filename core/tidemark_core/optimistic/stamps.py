@@ -1,0 +1,76 @@
+"""Stamps: hybrid logical times that order all writes of a keyspace, and dots that number the writes of one process.
+
+Stays out: when a message with a stamp from the future is refused; the store predicate does that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xxhash import xxh3_64_digest
+
+START_BYTES = 8
+LOGICAL_MAX = (1 << 32) - 1
+
+
+class Actor(NamedTuple):
+    """One run of one node's process: whose dots are counted together (D53)."""
+
+    node: str
+    start: bytes   # 8 bytes
+
+
+class Stamp(NamedTuple):
+    """The time of a write.  The order of the fields is the order of stamps (D54)."""
+
+    ms: int        # since the epoch, by the highest clock that the writer knew of
+    logical: int   # orders the stamps of one millisecond
+    node: str
+    start: bytes
+
+
+ZERO = Stamp(0, 0, "", bytes(START_BYTES))
+"""Below every stamp of a write."""
+
+
+class Dot(NamedTuple):
+    """A number that no other write of the actor has, and the stamp that was drawn with it."""
+
+    n: int
+    stamp: Stamp
+
+
+def actor_of(node: str, boot: str) -> Actor:
+    """Return the actor of a run; `boot` is the random id of the run (`NodeFacts.boot`)."""
+    return Actor(node, xxh3_64_digest(boot.encode()))
+
+
+class Clock:
+    """Draws the dots of one actor; each stamp is above all that the clock drew or saw."""
+
+    __slots__ = ("_actor", "_logical", "_ms", "_n", "_skew_ms")
+
+    def __init__(self, actor: Actor, skew_ms: int) -> None:
+        self._actor = actor
+        self._skew_ms = skew_ms
+        self._ms = self._logical = self._n = 0
+
+    def draw(self, now_ms: int) -> Dot:
+        """Return the next dot.  One call takes both numbers, so dots of one actor have the order of their stamps."""
+        if now_ms > self._ms:
+            self._ms, self._logical = now_ms, 0
+        elif self._logical < LOGICAL_MAX:
+            self._logical += 1
+        else:
+            self._ms, self._logical = self._ms + 1, 0
+        self._n += 1
+        return Dot(self._n, Stamp(self._ms, self._logical, *self._actor))
+
+    def saw(self, stamp: Stamp) -> None:
+        """Learn of a stamp that was stored here or reported by another owner."""
+        if stamp[:2] > (self._ms, self._logical):
+            self._ms, self._logical = stamp.ms, stamp.logical
+
+    def is_future(self, stamp: Stamp, now_ms: int) -> bool:
+        """Say whether a stamp is further ahead of our clock than clocks may differ."""
+        return stamp.ms > now_ms + self._skew_ms

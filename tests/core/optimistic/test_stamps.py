@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidemark_core.optimistic.stamps import LOGICAL_MAX, START_BYTES, ZERO, Actor, Clock, Stamp, actor_of
+
+from .cases import A, B, stamp, stamps
+
+SKEW_MS = 500
+
+
+def test_d53_every_run_of_a_node_is_another_actor() -> None:
+    first, second = actor_of("n1", "boot 1"), actor_of("n1", "boot 2")
+
+    assert first != second and first.node == second.node == "n1"
+    assert START_BYTES == len(first.start) == len(second.start)
+    assert first == actor_of("n1", "boot 1")
+
+
+def test_d53_dots_count_from_one_for_all_keys() -> None:
+    clock = Clock(A, SKEW_MS)
+
+    assert [1, 2, 3] == [clock.draw(5).n for _ in range(3)]
+
+
+@given(st.lists(st.integers(0, 20) | stamps))
+def test_d54_each_stamp_is_above_all_that_the_clock_drew_or_saw(story: list[int | Stamp]) -> None:
+    """Also while the node's own clock is set back, or behind those of others."""
+    clock, highest = Clock(B, SKEW_MS), ZERO
+    for each in story:
+        if isinstance(each, Stamp):
+            clock.saw(each)
+            highest = max(highest, each)
+        else:
+            drawn = clock.draw(each)
+            assert drawn.stamp > highest
+            assert drawn.stamp.ms >= each
+            assert Actor(*drawn.stamp[2:]) == B
+            highest = drawn.stamp
+
+
+def test_d54_a_millisecond_with_every_logical_time_drawn_is_followed_by_the_next() -> None:
+    clock = Clock(A, SKEW_MS)
+    clock.saw(stamp(7, B, LOGICAL_MAX))
+
+    assert stamp(8) == clock.draw(7).stamp
+
+
+@pytest.mark.parametrize(("ms", "future"), [(1_000, False), (1_000 + SKEW_MS, False), (1_001 + SKEW_MS, True)])
+def test_d54_a_stamp_beyond_the_bound_of_the_clocks_is_from_the_future(ms: int, future: bool) -> None:
+    assert future is Clock(A, SKEW_MS).is_future(stamp(ms, B), 1_000)
