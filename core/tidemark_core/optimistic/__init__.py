@@ -9,8 +9,14 @@ D56 An element has one cell for each actor
 D57 An add replaces, a remove covers
 D58 A clear is a stamp
 D59 Expiry is a time in the cell
+D60 Only a stored cell is an acknowledgement
+D61 Cells of owners are internal
+D62 One predicate decides what is stored
+D63 A range has one record
+D64 A move needs quorums of both lists
+D65 A newer record fences the older one
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what they
-show, `writes` makes what an operation writes.  All of it is pure: values in, values out.
-Stays out: owners, quorums and messages.
+show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `owner` decides what a member
+stores.  All of it is pure: values in, values out.  Stays out: messages, and the disk.
 """

@@ -1,6 +1,6 @@
 """Stamps: hybrid logical times that order all writes of a keyspace, and dots that number the writes of one process.
 
-Stays out: when a message with a stamp from the future is refused; the store predicate does that.
+Stays out: refusing stamps from the future (`owner`).
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ class Clock:
         if stamp[:2] > (self._ms, self._logical):
             self._ms, self._logical = stamp.ms, stamp.logical
 
-    def is_future(self, stamp: Stamp, now_ms: int) -> bool:
-        """Say whether a stamp is further ahead of our clock than clocks may differ."""
-        return stamp.ms > now_ms + self._skew_ms
+    def latest_ms(self, now_ms: int) -> int:
+        """Return the latest time that a stamp may have; one beyond is from the future."""
+        return now_ms + self._skew_ms

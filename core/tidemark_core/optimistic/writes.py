@@ -25,8 +25,8 @@ def add(actor: Actor, dot: Dot, held: Element, value: bytes = b"", expires_at_ms
     `held` is what the coordinator itself holds of the element, none where it owns no copy; the new cell replaces it.
     Raises ValueError where the dot's stamp is not above all that it replaces.
     """
-    others = remove(dot.stamp, {each: cell for each, cell in held.items() if each != actor and not cell.dead})
-    return {**others, actor: ElementCell(dot.n, False, dot.stamp, expires_at_ms, value)}
+    replaced = remove(dot.stamp, {each: cell for each, cell in held.items() if not cell.dead})
+    return {**replaced, actor: ElementCell(dot.n, False, dot.stamp, expires_at_ms, value)}
 
 
 def remove(stamp: Stamp, found: Element) -> Element:
