@@ -15,8 +15,10 @@ D62 One predicate decides what is stored
 D63 A range has one record
 D64 A move needs quorums of both lists
 D65 A newer record fences the older one
+D76 A write without enough answers is unknown
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what they
 show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `owner` decides what a member
-stores.  All of it is pure: values in, values out.  Stays out: messages, and the disk.
+stores, `messages` has what members say, `coordinating` is a write at its coordinator.  All of it is pure.
+Stays out: disks, links and timers.
 """

@@ -1,0 +1,136 @@
+"""Coordinating a write: a change goes to all owners, and is done when enough of them have stored it (D60, D64, D76).
+
+One object is one write at its coordinator.  Methods return messages and, once, the outcome.
+Stays out: reads; which members a record names (`ring`); sending, timers and clocks of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from ..base.ids import Member
+from .messages import Change, RingTold, Store, StoreAnswer
+from .owner import Fate, Source
+from .ring import Range
+from .stamps import Clock, Dot, Stamp
+
+
+class Outcome(Enum):
+    """The end of a write."""
+
+    OK = "ok"
+    FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
+    UNKNOWN = "unknown"    # fewer than enough have answered; it may take effect at any later time
+
+
+class Done(NamedTuple):
+    """The answer to the caller: the stamp of the last attempt, and the members that stored it."""
+
+    outcome: Outcome
+    stamp: Stamp
+    stored: tuple[Member, ...]
+
+
+class To(NamedTuple):
+    """A message and the member that gets it."""
+
+    member: Member
+    message: Store | RingTold
+
+
+Effect = To | Done
+
+
+class Write:
+    """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low."""
+
+    def __init__(
+        self, operation: int, index: int, record: Range, clock: Clock, key: bytes, make: Callable[[Dot], Change], *,
+        source: Source = Source.CLIENT,
+    ) -> None:
+        self.operation = operation
+        self.index = index          # of the range
+        self.record = record
+        self.done: Done | None = None
+        self._clock = clock
+        self._key = key
+        self._make = make
+        self._source = source
+        self._attempt = 0
+        self._dot: Dot
+        self._change: Change
+        self._stored: dict[Member, None] = {}
+        self._future: dict[Member, None] = {}
+        self._settled = True        # no member can have stored any attempt so far
+
+    def begin(self, now_ms: int) -> list[Effect]:
+        """Draw a stamp and send the change to every owner and pending owner."""
+        self._dot = self._clock.draw(now_ms)
+        self._change = self._make(self._dot)
+        return self._send_to_all()
+
+    def resend(self) -> list[Effect]:
+        """Send the attempt again to members that have not answered it."""
+        return [] if self.done else [
+            To(member, self._message) for member in self.record.members
+            if member not in self._stored and member not in self._future]
+
+    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> list[Effect]:
+        """Take the answer of a member; one to an earlier attempt counts for nothing (D60).
+
+        An attempt belongs to one record: a member stores nothing under another one (D65).
+        """
+        if self.done is not None:
+            return []
+        if m.record is not None and m.record.version > self.record.version:
+            return self.on_record(m.record)
+        if m.attempt != self._attempt:
+            return []
+        match m.verdict.fate:
+            case Fate.STORED:
+                self._stored[sender] = None
+                return self._end(Outcome.OK) if self.record.write(self._stored) else []
+            case Fate.NEWER | Fate.BELOW:
+                self._clock.saw(m.verdict.above)
+                return self.begin(now_ms)
+            case Fate.FUTURE:
+                self._future[sender] = None
+                return self._on_future()
+            case Fate.NEEDS_RING:
+                return [To(sender, RingTold(self.index, self.record)), To(sender, self._message)]
+        return []
+
+    def on_record(self, record: Range) -> list[Effect]:
+        """Go on under a newer record: the same cells, counted from none (D65)."""
+        if self.done is not None or record.version <= self.record.version:
+            return []
+        self.record = record
+        return self._send_to_all()
+
+    def on_deadline(self) -> list[Effect]:
+        """End without knowing: what was sent may be stored, now or later (D76)."""
+        return [] if self.done else self._end(Outcome.UNKNOWN)
+
+    def _on_future(self) -> list[Effect]:
+        """All owners refuse our stamp, and none has stored any: nothing was changed, and no try will be taken soon."""
+        everybody = all(member in self._future for member in self.record.members)
+        return self._end(Outcome.FUTURE) if everybody and self._settled else []
+
+    def _send_to_all(self) -> list[Effect]:
+        self._settled = self._attempt == 0
+        self._attempt += 1
+        self._stored, self._future = {}, {}
+        return [To(member, self._message) for member in self.record.members]
+
+    @property
+    def _message(self) -> Store:
+        return Store(
+            self.index, self.record.version, self.record.floor_ms, self.operation, self._attempt, self._source,
+            self._key, self._change,
+        )
+
+    def _end(self, outcome: Outcome) -> list[Effect]:
+        self.done = Done(outcome, self._dot.stamp, tuple(self._stored))
+        return [self.done]
