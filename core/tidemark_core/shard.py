@@ -331,7 +331,7 @@ class Shard:
             case AppendRefused():
                 return self._on_append_refused(now_ms, sender, message)
             case Truncate():
-                return follower.on_truncate(sender, message, self.vetting.operator)
+                return follower.on_truncate(sender, message)
             case Truncated():
                 return leader.on_truncated(now_ms, sender, message) if leader else []
             case ReadRound():
@@ -363,7 +363,7 @@ class Shard:
 
     def _on_operator_message(self, now_ms: int, sender: Peer, message: Any) -> list[Effect]:
         leader, follower = self.leader, self.follower
-        self.vetting.operator = sender
+        self.replica.heard(sender)
         match message:
             case Fence():
                 resigned = self._resign() if leader and message.epoch > self.replica.state.epoch else []

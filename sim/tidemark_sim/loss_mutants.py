@@ -22,7 +22,7 @@ from .mutant import Mutant, substitute
 
 
 def _not_reported(stack: ExitStack) -> None:
-    substitute(stack, Follower, "_report_loss", lambda self, m, operator: [])
+    substitute(stack, Follower, "_report_loss", lambda self, m: [])
 
 
 def _destroyed(stack: ExitStack) -> None:

@@ -85,10 +85,10 @@ class Follower:
 
     # --- truncation ---------------------------------------------------------------------------------------
 
-    def on_truncate(self, sender: Member, m: Truncate, operator: Peer | None = None) -> list[Effect]:
+    def on_truncate(self, sender: Member, m: Truncate) -> list[Effect]:
         """Rules O21, O22, H1: only a fenced replica truncates, and never below commit.
 
-        The operator that spoke last hears of a leader that asks for that: acknowledged records are lost there (K14c).
+        Operators hear of a leader that asks for that: acknowledged records are lost there (K14c).
         """
         replica = self.replica
         if m.epoch < replica.state.epoch:
@@ -100,7 +100,7 @@ class Follower:
             return [
                 replica.trace("truncate_below_commit_refused", f"to {m.to}, commit {replica.commit}"),
                 *self._refuse(sender, m.epoch, Reason.BELOW_COMMIT),
-                *self._report_loss(m, operator),
+                *self._report_loss(m),
             ]
         self._adopt(m.epoch)
         head = replica.log.head
@@ -109,12 +109,10 @@ class Follower:
             replica.persist([DropAfter(head.offset)], [replica.send(sender, Truncated(m.epoch, head))]),
         ]
 
-    def _report_loss(self, m: Truncate, operator: Peer | None) -> list[Effect]:
+    def _report_loss(self, m: Truncate) -> list[Effect]:
         replica = self.replica
-        if operator is None:
-            return []
         why = f"K14c: asked to cut to {m.to}, acknowledged records are held up to {replica.commit}"
-        return [replica.persist((), replica.reject(operator, m, Reason.BELOW_COMMIT, why, replica.commit))]
+        return [replica.persist((), replica.report(m, Reason.BELOW_COMMIT, why, replica.commit))]
 
     # --- appends ------------------------------------------------------------------------------------------
 

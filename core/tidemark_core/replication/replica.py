@@ -46,6 +46,9 @@ from .settings import CopySettings, DocumentSettings, RetentionSettings
 STATE_FORMAT = 5
 STATE_FORMATS_READ = (3, 4, STATE_FORMAT)   # 3 does not know what was being changed, 4 whom an operator announced
 ITEMS_PER_ROW = 8
+OPERATORS_MAX = 8
+"""So many operators that spoke to it a replica reports to."""
+
 """Items of a checkpoint that cost about as much as one row of a producer."""
 TRIMMING = "trimming"
 """The step behind a part of a trim; its context is the offset to trim to."""
@@ -203,9 +206,10 @@ class Replica:
     """
 
     __slots__ = (
-        "_checkpoint_at", "_rest", "_rows", "_trim_next", "_written", "address", "behind_ms", "beside", "commit",
-        "confirmed", "copy_settings", "document_settings", "fetches", "folded", "limits", "log", "me", "now_ms",
-        "peers_down", "raw_end", "released", "retention", "rows_wanted", "settings", "shard", "space", "state",
+        "_checkpoint_at", "_operators", "_rest", "_rows", "_trim_next", "_written", "address", "behind_ms", "beside",
+        "commit", "confirmed", "copy_settings", "document_settings", "fetches", "folded", "limits", "log", "me",
+        "now_ms", "peers_down", "raw_end", "released", "retention", "rows_wanted", "settings", "shard", "space",
+        "state",
     )
 
     def __init__(self, shard: ShardId, me: Member, limits: Limits, table: Table = FOLDS) -> None:
@@ -234,6 +238,7 @@ class Replica:
         self.rows_wanted = False   # SEEDING: the rows of the snapshot are not whole yet (U47)
         self.raw_end = -1          # SEEDING: last offset stored in front of the snapshot's checkpoint
         self._trim_next = -1       # the next persist says how far to go on trimming, -1: nothing to say
+        self._operators: dict[Peer, None] = {}   # those that spoke since the start, the newest last
         self._checkpoint_at = 0    # settled entries when the last checkpoint was written
         self._rows = ProducerRows(shard)
 
@@ -439,6 +444,17 @@ class Replica:
         refusal = Refused(reason, message, self.state.epoch, expected)
         nonce = request.nonce if isinstance(request, Fence) else 0
         return [self.send(to, Rejected(request.epoch, type(request).__name__, refusal, nonce))]
+
+    def heard(self, operator: Peer) -> None:
+        """Note that an operator spoke to this replica."""
+        self._operators.pop(operator, None)
+        self._operators[operator] = None
+        if len(self._operators) > OPERATORS_MAX:
+            del self._operators[next(iter(self._operators))]
+
+    def report(self, about: Any, reason: Reason, message: str, expected: int) -> list[Effect]:
+        """Give every operator that spoke a typed no: one of them is active, and another one may have spoken last."""
+        return [each for to in self._operators for each in self.reject(to, about, reason, message, expected)]
 
     def trace(self, what: str, detail: str = "") -> Trace:
         return Trace(self.address, what, detail)

@@ -18,15 +18,13 @@ VET_TIMER = "vet"
 class Vetting:
     """One replica's look at its entries above commit.
 
-    `operator` is the operator that spoke last; reports go to it.  `broken` is the base of an entry that could not be
-    repaired, -1 when none is known.
+    `broken` is the base of an entry that could not be repaired, -1 when none is known.
     """
 
-    __slots__ = ("_asked", "_asker", "_awaited", "_reporting", "broken", "operator", "replica")
+    __slots__ = ("_asked", "_asker", "_awaited", "_reporting", "broken", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.operator: Peer | None = None
         self.broken = -1
         self._asked: BecomeLeader | None = None   # the request that the look is for
         self._asker: Peer | None = None
@@ -128,31 +126,35 @@ class Vetting:
         self._asked = None
         if m is None or not wanted or self._asker is None:
             return []
-        return self._corrupt(self._asker, m)
-
-    def _corrupt(self, operator: Peer, m: BecomeLeader) -> list[Effect]:
-        replica = self.replica
-        entry = replica.log.epoch_at(self.broken)
-        why = f"the entry {entry}:{self.broken} is damaged above commit {replica.commit}, and no peer gives it"
+        why = self._why()
         return [
-            replica.trace("damage_reported", why),
-            *replica.reject(operator, m, Reason.CORRUPT, f"K15b: {why}", self.broken),
+            self.replica.trace("damage_reported", why),
+            *self.replica.reject(self._asker, m, Reason.CORRUPT, f"K15b: {why}", self.broken),
         ]
 
+    def _why(self) -> str:
+        replica, broken = self.replica, self.broken
+        entry = f"{replica.log.epoch_at(broken)}:{broken}"
+        return f"the entry {entry} is damaged above commit {replica.commit}, and no peer gives it"
+
     def give_up(self, now_ms: int, base: int) -> list[Effect]:
-        """Rule K15d: a leader that resigned for this entry reports it until a newer epoch fences it."""
+        """Rule K15d: a leader that resigned for this entry reports it to operators until a newer epoch fences it."""
         self.broken, self._reporting = base, True
         return self._report(now_ms)
 
     def _report(self, now_ms: int) -> list[Effect]:
         replica = self.replica
         state = replica.state
-        if state.role is not Role.DEPOSED or self.operator is None:
+        if state.role is not Role.DEPOSED:
             self._reporting = False
             return []
         m = BecomeLeader(state.epoch, state.election, state.ensemble, (), state.copies)
-        again = SetTimer(replica.address, VET_TIMER, now_ms + replica.limits.resend_ms)
-        return [*self._corrupt(self.operator, m), again]
+        why = self._why()
+        return [
+            replica.trace("damage_reported", why),
+            *replica.report(m, Reason.CORRUPT, f"K15d: {why}", self.broken),
+            SetTimer(replica.address, VET_TIMER, now_ms + replica.limits.resend_ms),
+        ]
 
     def stop(self) -> None:
         """End the look and the report: an operator fenced this replica in a newer epoch."""

@@ -22,7 +22,7 @@ from tidemark_core.base.effects import (
     Wipe,
 )
 from tidemark_core.base.entry import Entry, Kind
-from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.follower import PULL_TIMER
@@ -233,6 +233,20 @@ def test_k14c_truncation_below_commit_is_refused_and_reported_to_the_operator(fo
     assert AppendRefused(2, 2, EntryId(1, 6), Reason.BELOW_COMMIT) in sent
     assert report in sent and 2 == len(sent)
     assert author.entries == follower.stored()
+
+
+def test_k14c_every_operator_that_spoke_hears_of_the_loss(follower: Node, author: Author) -> None:
+    """The active one need not be the one that spoke last."""
+    fed(follower, author, commit=6)
+    fence(follower, 2)
+    other = OperatorId("op/2")
+    follower.receive(other, Fence(2, 20))
+    follower.complete()
+    follower.sent.clear()
+    follower.receive(LEADER, Truncate(2, EntryId(1, 3)))
+    follower.complete()
+
+    assert [OPERATOR, other] == [each.to for each in follower.sent if isinstance(each.message, Rejected)]
 
 
 def test_o9_a_truncation_of_an_older_epoch_is_refused(follower: Node) -> None:

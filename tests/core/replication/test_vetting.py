@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from tidemark_core.base.effects import Persist, ReadLog
+from tidemark_core.base.effects import Effect, Persist, ReadLog, Send
 from tidemark_core.base.entry import Entry
-from tidemark_core.base.ids import NOTHING
+from tidemark_core.base.ids import NOTHING, OperatorId, Peer
 from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.leader import LOOKS_MAX, RESEND_TIMER
-from tidemark_core.replication.messages import Append, BecomeLeader, Fetch, Fetched, Rejected
-from tidemark_core.replication.replica import Role
+from tidemark_core.replication.messages import Append, BecomeLeader, Fence, Fetch, Fetched, Rejected
+from tidemark_core.replication.replica import OPERATORS_MAX, Role
 from tidemark_core.replication.vetting import VET_TIMER
 
 from tests.core.support import OPERATOR, SHARD, A, Author, B, C, Node, ack, append_of, batch, fence, serving
@@ -207,6 +209,37 @@ def test_k15d_the_report_is_repeated_until_a_newer_epoch_fences() -> None:
     node.fire(VET_TIMER)
 
     assert not node.take_sent(Rejected)
+
+
+def test_k15d_every_operator_that_spoke_hears_the_report() -> None:
+    """The active one need not be the one that spoke last."""
+    node = stuck()
+    others = [OperatorId(f"op/{number}") for number in range(2, OPERATORS_MAX + 2)]
+    for operator in others[:3]:
+        node.receive(operator, Fence(1, 10))
+    assert {OPERATOR, *others[:3]} == given_up(node)
+
+
+def test_k15d_a_replica_reports_to_the_operators_that_spoke_last() -> None:
+    node = stuck()
+    others = [OperatorId(f"op/{number}") for number in range(2, OPERATORS_MAX + 2)]
+    for operator in (*others[:-1], OPERATOR, others[-1]):
+        node.receive(operator, Fence(1, 10))
+    assert {OPERATOR, *others[1:]} == given_up(node)
+
+
+def given_up(node: Node) -> set[Peer]:
+    """Return who hears the report of a leader that resigns, the same each time."""
+    node.sent.clear()
+    looks(node, LOOKS_MAX)
+    node.complete()
+    heard = reported(node.sent)
+    assert heard == reported(node.fire(VET_TIMER))
+    return set(heard)
+
+
+def reported(effects: Sequence[Effect]) -> list[Peer]:
+    return [each.to for each in effects if isinstance(each, Send) and isinstance(each.message, Rejected)]
 
 
 def test_k15d_a_copy_that_some_member_gave_lets_the_leader_go_on() -> None:
