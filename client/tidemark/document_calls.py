@@ -122,7 +122,8 @@ class DocumentCalls:
                 hinted = refusal_from_rpc_error(error)
                 if hinted is None and error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     raise _not_served(address) from error
-                behind = hinted.refused if hinted is not None and hinted.refused.reason is Reason.BEHIND else None
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:   # the last try may have too little time
+                    behind = hinted.refused if hinted is not None and hinted.refused.reason is Reason.BEHIND else None
                 raise
 
         try:

@@ -439,6 +439,15 @@ async def test_no_member_that_has_enough_is_behind(connect_to):
         await asyncio.gather(*(refused(level) for level in ("follower", "leader", "linearizable")))
 
 
+async def test_a_last_try_without_time_to_answer_does_not_hide_that_members_are_behind(one: Setup):
+    one.of().refusals.append(Refused(Reason.BEHIND, "applied 7", expected=7))
+    one.of().delay_s = 60
+    async with one.client.documents("settings", timeout_s=0.3) as documents:
+        with pytest.raises(errors.Behind) as caught:
+            await documents.get(b"k", level="leader")
+    assert caught.value.applied == 7
+
+
 async def test_a_dead_member_is_passed_over(one: Setup):
     await one.documents.put(b"k", b"v")
     await one.cluster.nodes["n1"].kill()
