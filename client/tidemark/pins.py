@@ -33,6 +33,7 @@ class Pin:
         self.name = name
         self.cuts: Mapping[int, Cut] = cuts
         self._at = {shard: PinnedAt(name, cut.seqno) for shard, cut in cuts.items()}
+        self._released = False
 
     @property
     def position(self) -> str | None:
@@ -46,12 +47,12 @@ class Pin:
 
     async def get(self, key: bytes) -> Document | None:
         """Return a document as the pin shows it; raises NotPinned once the pin has ended."""
-        self._documents.check_life(self._scope.group)
+        self._check()
         return await self._documents._get(checked_key(key), LINEARIZABLE, 0, self._at)
 
     async def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
         """Return the documents that the pin shows by key; raises as `get`."""
-        self._documents.check_life(self._scope.group)
+        self._check()
         return await self._documents._get_many(keys, LINEARIZABLE, 0, self._at)
 
     def scan(
@@ -59,7 +60,7 @@ class Pin:
         shards: Sequence[int] | None = None, keys_only: bool = False, ordered: bool = False, limit: int | None = None,
     ) -> Scan:
         """Return the documents that the pin shows; the options are those of `Documents.scan`, any member serves it."""
-        self._documents.check_life(self._scope.group)
+        self._check()
         if shards is None and len(self.cuts) < len(self._documents.shards):
             shards = sorted(self.cuts)
         return self._documents._scan(
@@ -72,7 +73,7 @@ class Pin:
 
         A pin that ended is pinned again at once, with other cuts, before the call can know; that one is released.
         """
-        self._documents.check_life(self._scope.group)
+        self._check()
         renewed = await self._documents.pin(self.name, ttl_s, shards=list(self.cuts))
         for shard, cut in renewed.cuts.items():
             if cut.seqno != self.cuts[shard].seqno:
@@ -83,6 +84,13 @@ class Pin:
         """End the pin on its shards; one that has ended is no error."""
         self._documents.check_life(self._scope.group)
         await self._documents.unpin(self.name, shards=list(self.cuts))
+        self._released = True
+
+    def _check(self) -> None:
+        """Raise where the group is another one, or this pin was released: a member that is behind still shows it."""
+        self._documents.check_life(self._scope.group)
+        if self._released:
+            raise not_pinned(self.name, min(self.cuts))
 
     async def __aenter__(self) -> Pin:
         return self

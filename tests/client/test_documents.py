@@ -673,6 +673,23 @@ async def test_u72_any_member_that_has_folded_the_pin_serves_it(one: Setup):
     assert {node for node, _ in one.of().asked} == {"n0", "n1", "n2"}
 
 
+async def test_u72_a_pin_that_was_released_shows_nothing_also_where_a_member_is_behind(one: Setup):
+    await one.documents.put(b"k", b"v")
+    pin = await one.documents.pin("p", 60)
+    await one.documents.put(b"other", b"v")
+    for node in ("n0", "n1", "n2"):
+        one.of().lagging[node] = (await one.documents.describe())[0].applied
+    await pin.release()
+    one.of().asked.clear()
+    for call in (lambda: pin.get(b"k"), lambda: pin.get_many([b"k"]), lambda: pin.renew(60)):
+        with pytest.raises(errors.NotPinned, match="no pin 'p'"):
+            await call()
+    with pytest.raises(errors.NotPinned):
+        pin.scan()
+    assert [] == one.of().asked
+    await pin.release()
+
+
 async def test_u70_renewing_a_pin_keeps_its_cut(one: Setup):
     await one.documents.put(b"k", b"old")
     pin = await one.documents.pin("p", 60)
