@@ -15,10 +15,14 @@ D62 One predicate decides what is stored
 D63 A range has one record
 D64 A move needs quorums of both lists
 D65 A newer record fences the older one
+D71 A floor is adopted by those that promised it
+D72 Of unequal floors the highest counts
+D75 A read merges and repairs
 D76 A write without enough answers is unknown
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what they
-show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `owner` decides what a member
-stores, `messages` has what members say, `coordinating` is a write at its coordinator.  All of it is pure.
+show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `standing` is a member's part in a
+range, `owner` decides what a member stores, `messages` has what members say, `storing` is what a member does with them,
+`coordinating` has writes and reads at their coordinator.  All of it is pure.
 Stays out: disks, links and timers.
 """

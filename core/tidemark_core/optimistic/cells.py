@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..base.errors import RemoteViolation
@@ -63,7 +64,68 @@ class Meta(NamedTuple):
     greatest: Stamp = ZERO
 
 
+Row = StringCell | Element | Meta
+
+
+class Sort(IntEnum):
+    """The sort of a row.  Rows of one sort lie together."""
+
+    STRING = 1
+    META = 2
+    ELEMENT = 3
+
+
+class Place(NamedTuple):
+    """Where a row lies in its range.  The order of places is the order of a scan."""
+
+    sort: Sort
+    key: bytes
+    element: bytes = b""    # of a row of an element
+
+
 # --- bytes ------------------------------------------------------------------------------------------------
+
+
+def encode_place(place: Place) -> bytes:
+    """Return bytes whose order is that of places."""
+    sort, key, element = place
+    if sort is not Sort.ELEMENT:
+        return bytes([sort]) + key
+    return bytes([sort]) + key.replace(b"\0", b"\0\xff") + b"\0\0" + element
+
+
+def decode_place(data: bytes) -> Place:
+    """Read `encode_place`; raises RemoteViolation when it is none."""
+    try:
+        sort = Sort(data[0])
+        if sort is not Sort.ELEMENT:
+            return Place(sort, data[1:])
+        end = data.index(b"\0\0", 1)
+    except (IndexError, ValueError) as error:
+        raise RemoteViolation("the bytes of a place name no row") from error
+    return Place(sort, data[1:end].replace(b"\0\xff", b"\0"), data[end + 2:])
+
+
+def encode_row(row: Row) -> bytes:
+    """Return the bytes of a row of any sort."""
+    match row:
+        case StringCell():
+            return encode_string(row)
+        case Meta():
+            return encode_meta(row)
+        case _:
+            return encode_element(row)
+
+
+def decode_row(sort: Sort, data: bytes) -> Row:
+    """Read `encode_row`; raises RemoteViolation when the bytes are no row of this sort."""
+    match sort:
+        case Sort.STRING:
+            return decode_string(data)
+        case Sort.META:
+            return decode_meta(data)
+        case Sort.ELEMENT:
+            return decode_element(data)
 
 
 def encode_string(cell: StringCell) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .cells import NEVER, Element, ElementCell, Meta, StringCell
+from .cells import NEVER, Element, ElementCell, Meta, Row, StringCell
 from .stamps import ZERO, Stamp
 
 
@@ -29,6 +29,29 @@ def merge_elements(one: Element, other: Element) -> Element:
 def merge_metas(one: Meta, other: Meta) -> Meta:
     """Return the greater of both stamps (D58)."""
     return Meta(max(one.cleared, other.cleared), max(one.greatest, other.greatest))
+
+
+def merge_rows(one: Row, other: Row) -> Row:
+    """Merge two rows of one place."""
+    match one, other:
+        case StringCell(), StringCell():
+            return merge_strings(one, other)
+        case Meta(), Meta():
+            return merge_metas(one, other)
+        case dict(), dict():
+            return merge_elements(one, other)
+    raise TypeError(f"rows of one place are of one sort, not {type(one).__name__} and {type(other).__name__}")
+
+
+def greatest(row: Row) -> Stamp:
+    """Return the greatest stamp in a row."""
+    match row:
+        case StringCell():
+            return row.stamp
+        case Meta():
+            return max(row)
+        case _:
+            return max((cell.stamp for cell in row.values()), default=ZERO)
 
 
 # --- what a row shows ---------------------------------------------------------------------------------------

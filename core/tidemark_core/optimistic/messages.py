@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .cells import Element, StringCell
-from .owner import Source, Verdict
+from .cells import Element, Place, Row, StringCell
+from .owner import Fate, Source, Verdict
 from .ring import Range
 from .stamps import Stamp
+
+# --- changes ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StringWrite:
     """The cell of a String."""
 
+    key: bytes
     cell: StringCell
 
 
@@ -25,6 +28,7 @@ class StringWrite:
 class ElementWrite:
     """Cells of an element; `shown`: its value must be the one that the field shows (D60)."""
 
+    key: bytes
     element: bytes
     row: Element
     shown: bool = False
@@ -34,10 +38,18 @@ class ElementWrite:
 class ClearWrite:
     """The removal of all elements of a key."""
 
+    key: bytes
     cleared: Stamp
 
 
-Change = StringWrite | ElementWrite | ClearWrite
+@dataclass(frozen=True, slots=True)
+class RowsWrite:
+    """Rows that owners hold, each with its place."""
+
+    rows: tuple[tuple[Place, Row], ...]
+
+
+Change = StringWrite | ElementWrite | ClearWrite | RowsWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,6 @@ class Store:
     operation: int
     attempt: int
     source: Source
-    key: bytes
     change: Change
 
 
@@ -60,15 +71,62 @@ class StoreAnswer:
 
     range: int
     version: int
+    floor_ms: int
     operation: int
     attempt: int
     verdict: Verdict
     record: Range | None = None
 
 
+# --- reads --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """At most `rows_max` rows with places in [first, behind), in their order; at least one when there is one."""
+
+    first: Place
+    behind: Place
+    rows_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Coordinator to member: answer with what is on disk at these places and in this span."""
+
+    range: int
+    version: int
+    floor_ms: int
+    operation: int
+    attempt: int
+    places: tuple[Place, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAnswer:
+    """Member to coordinator: the rows without what its floor collects, or why there are none.
+
+    `behind` is the place that the span goes on from, None where it is at its end.
+    """
+
+    range: int
+    version: int
+    floor_ms: int
+    operation: int
+    attempt: int
+    rows: tuple[tuple[Place, Row], ...] = ()
+    behind: Place | None = None
+    refused: Fate | None = None
+    record: Range | None = None
+
+
+# --- both ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class RingTold:
-    """The record of a range, to a member that has an older one."""
+    """The record of a range, to a member that has an older one or a lower floor."""
 
     range: int
     record: Range

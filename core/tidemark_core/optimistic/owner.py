@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from ..base.ids import Member
 from .cells import Element, ElementCell, Meta, StringCell
 from .merge import collectable, merge_elements, merge_metas, merge_strings
-from .ring import Range
 from .stamps import ZERO, Actor, Stamp
+from .standing import Standing
 
 Cell = TypeVar("Cell", StringCell, ElementCell)
 Row = TypeVar("Row")
@@ -38,6 +37,7 @@ class Fate(Enum):
     BELOW = "below"            # external, and not above the floor, the promise or a clear
     FUTURE = "future"          # further ahead than clocks may differ
     NOT_OWNER = "not_owner"
+    NOT_READY = "not_ready"    # it has not read its own rows yet
     OLD_RING = "old_ring"      # the sender must take our record and count its answers again
     NEEDS_RING = "needs_ring"  # we must take the sender's record first
 
@@ -62,21 +62,10 @@ class Taken(NamedTuple):
     meta: Meta | None = None
 
 
-class Standing(NamedTuple):
-    """A member's part in a range.  All of it is durable before the member acts on it."""
-
-    me: Member
-    record: Range
-    promise_ms: int = 0      # it takes no external cell up to here
-    copying: bool = False    # a pending owner that has not copied the range yet
-    withdrawn: bool = False  # its disk is older than the floor
-
-
 class Origin(NamedTuple):
-    """The sender of cells as its message describes it, and the latest time that their stamps may have (D54)."""
+    """Where cells come from, the floor that their sender knows, and the latest time of a stamp (D54)."""
 
     source: Source
-    version: int       # of the ring record that the sender acts under
     floor_ms: int
     latest_ms: int
 
@@ -85,12 +74,11 @@ class Origin(NamedTuple):
         return self.source is not Source.OWNER
 
 
-def closed(standing: Standing, origin: Origin) -> Fate | None:
-    """Say why a member takes nothing from this sender, None where it does (D62, D65)."""
-    version = standing.record.version
-    if origin.version > version:
+def closed(standing: Standing, version: int) -> Fate | None:
+    """Say why a member heeds no message of this version, None where it does (D62, D65)."""
+    if version > standing.record.version:
         return Fate.NEEDS_RING
-    if origin.version < version:
+    if version < standing.record.version:
         return Fate.OLD_RING
     if standing.withdrawn or not standing.record.holds(standing.me):
         return Fate.NOT_OWNER
@@ -132,7 +120,7 @@ def take_element(
     verdicts = {actor: _of_element(standing, origin, held.get(actor), meta, cell) for actor, cell in row.items()}
     stored = {actor: row[actor] for actor, verdict in verdicts.items() if verdict.fate is Fate.STORED}
     merged = merge_elements(held, stored)
-    verdict = _worst(verdicts.values())
+    verdict = worst(verdicts.values())
     if verdict.fate is Fate.NEWER and not shown:
         verdict = STORED    # the add was removed since, or the removal is there already
     elif verdict.fate is Fate.STORED and shown:
@@ -182,7 +170,8 @@ def _shown(merged: Element, row: Element) -> Verdict:
     return Verdict(Fate.NEWER, newest) if newest > written else STORED
 
 
-def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict that a member answers for several cells."""
     return max(verdicts, key=lambda verdict: (_RANK[verdict.fate], verdict.above), default=STORED)
 
 

@@ -10,52 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.cells import StringCell
-from tidemark_core.optimistic.coordinating import Done, Effect, Outcome, To, Write
-from tidemark_core.optimistic.messages import RingTold, Store, StoreAnswer, StringWrite
-from tidemark_core.optimistic.owner import Fate, Origin, Standing, Verdict, closed, take_string
-from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun, finished
+from tidemark_core.optimistic.coordinating.outcomes import Outcome, To
+from tidemark_core.optimistic.coordinating.writing import Done, Effect, Write
+from tidemark_core.optimistic.messages import Store, StoreAnswer, StringWrite
+from tidemark_core.optimistic.owner import Fate, Source, Verdict
+from tidemark_core.optimistic.ring import Range, finished
 from tidemark_core.optimistic.stamps import Actor, Clock, Dot
 from tidemark_core.optimistic.writes import delete, put
 
 from .cases import stamp
-
-A, B, C, D = (Member(name, f"{name}-disk") for name in "abcd")
-KEY, INDEX, SKEW_MS = b"k", 3, 100
-CALM = Range(7, Owners((A, B, C), Quorum(3, 2, 2)), floor_ms=10)
-MOVING = begun(CALM, Owners((A, B, D), Quorum(3, 2, 2)))
-
-
-class Owning:
-    """A member of the range: one String, and a clock that may be wrong."""
-
-    def __init__(self, me: Member, record: Range = CALM, now_ms: int = 1_000) -> None:
-        self.standing = Standing(me, record)
-        self.cell: StringCell | None = None
-        self.now_ms = now_ms
-
-    def answer(self, message: Store | RingTold) -> StoreAnswer | None:
-        if isinstance(message, RingTold):
-            if message.record.version > self.standing.record.version:
-                self.standing = self.standing._replace(record=message.record)
-            return None
-        record = self.standing.record
-        origin = Origin(message.source, message.version, message.floor_ms, self.now_ms + SKEW_MS)
-        assert isinstance(message.change, StringWrite)
-        shut, told = closed(self.standing, origin), None
-        if shut is not None:
-            verdict = Verdict(shut)
-            told = record if shut is Fate.OLD_RING else None
-        else:
-            taken = take_string(self.standing, origin, self.cell, message.change.cell)
-            verdict, self.cell = taken.verdict, taken.string or self.cell
-        return StoreAnswer(message.range, record.version, message.operation, message.attempt, verdict, told)
+from .owning import CALM, INDEX, KEY, MOVING, SKEW_MS, A, B, C, D, Owning, owners
 
 
 def a_write(
     make: Callable[[Dot], StringCell] = lambda dot: put(dot, b"new"), record: Range = CALM, node: str = "a"
 ) -> Write:
     clock = Clock(Actor(node, node.encode() * 8), SKEW_MS)
-    return Write(5, INDEX, record, clock, KEY, lambda dot: StringWrite(make(dot)))
+    return Write(5, INDEX, record, clock, lambda dot: StringWrite(KEY, make(dot)))
 
 
 def run(write: Write, members: dict[Member, Owning], effects: list[Effect], now_ms: int = 1_000) -> Done | None:
@@ -65,13 +36,9 @@ def run(write: Write, members: dict[Member, Owning], effects: list[Effect], now_
         effect = waiting.pop(0)
         if isinstance(effect, To) and effect.member in members:
             answer = members[effect.member].answer(effect.message)
-            if answer is not None:
+            if isinstance(answer, StoreAnswer):
                 waiting += write.on_answer(now_ms, effect.member, answer)
     return write.done
-
-
-def owners(*members: Member, record: Range = CALM) -> dict[Member, Owning]:
-    return {member: Owning(member, record) for member in members}
 
 
 def test_d60_a_write_is_done_once_a_write_quorum_has_stored_it() -> None:
@@ -97,16 +64,16 @@ def test_d60_an_answer_to_an_earlier_attempt_counts_for_nothing() -> None:
     write = a_write()
     [first, *_] = write.begin(1_000)
     assert isinstance(first, To) and isinstance(first.message, Store)
-    newer = StoreAnswer(INDEX, 7, 5, 1, Verdict(Fate.NEWER, stamp(1_050)))
+    newer = StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(Fate.NEWER, stamp(1_050)))
     again = write.on_answer(1_000, A, newer)
 
     assert [2, 2, 2] == [each.message.attempt for each in again]  # type: ignore[union-attr]
-    assert [] == write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 5, 1, Verdict(Fate.STORED)))
-    assert [] == write.on_answer(1_000, C, StoreAnswer(INDEX, 7, 5, 1, Verdict(Fate.STORED)))
+    assert [] == write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(Fate.STORED)))
+    assert [] == write.on_answer(1_000, C, StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(Fate.STORED)))
     assert write.done is None
-    assert [] == write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 5, 2, Verdict(Fate.STORED)))
+    assert [] == write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 10, 5, 2, Verdict(Fate.STORED)))
     assert [Done] == [type(each) for each in write.on_answer(1_000, C, StoreAnswer(
-        INDEX, 7, 5, 2, Verdict(Fate.STORED)))]
+        INDEX, 7, 10, 5, 2, Verdict(Fate.STORED)))]
 
 
 def test_d60_below_the_floor_or_the_promise_the_write_is_sent_again_above_it() -> None:
@@ -146,7 +113,7 @@ def test_d76_a_write_that_too_few_have_answered_is_unknown_and_stays_where_it_is
     [done] = write.on_deadline()
     assert isinstance(done, Done) and (Outcome.UNKNOWN, (A,)) == (done.outcome, done.stored)
     assert members[A].cell is not None
-    late = StoreAnswer(INDEX, 7, 5, 1, Verdict(Fate.STORED))
+    late = StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(Fate.STORED))
     assert [] == write.on_answer(1_000, B, late) == write.on_deadline() == write.resend()
 
 
@@ -170,9 +137,9 @@ def test_d54_d76_what_one_owner_may_have_stored_is_not_called_refused() -> None:
 def test_d54_d76_what_an_earlier_attempt_may_have_stored_is_not_called_refused() -> None:
     write = a_write()
     write.begin(1_000)
-    write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 5, 1, Verdict(Fate.NEWER, stamp(9_000))))
+    write.on_answer(1_000, B, StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(Fate.NEWER, stamp(9_000))))
     for member in (A, B, C):
-        assert [] == write.on_answer(1_000, member, StoreAnswer(INDEX, 7, 5, 2, Verdict(Fate.FUTURE)))
+        assert [] == write.on_answer(1_000, member, StoreAnswer(INDEX, 7, 10, 5, 2, Verdict(Fate.FUTURE)))
 
     assert Outcome.UNKNOWN is write.on_deadline()[0].outcome  # type: ignore[union-attr]
 
@@ -231,10 +198,35 @@ def test_d60_d64_an_acknowledged_write_is_the_greatest_on_a_write_quorum_when_it
     assert 2 == len(acknowledged)
 
 
+def test_d60_given_stamps_are_not_drawn_again() -> None:
+    """A hint was acknowledged with its stamp; what the floor refuses at too many members will never be stored."""
+    cell = StringCell(stamp(900), False, 0, b"x")
+    write, members = a_hint(cell), owners(A, B, C)
+    members[A].standing = members[A].standing._replace(promise_ms=950)
+    assert Outcome.OK is run(write, members, write.begin(1_000)).outcome  # type: ignore[union-attr]
+    assert [None, cell, cell] == [members[member].cell for member in (A, B, C)]
+
+    write = a_hint(cell)
+    for member in members.values():
+        member.standing = member.standing._replace(promise_ms=950)
+    members[D] = Owning(D)
+    assert Outcome.OK is run(write, members, write.begin(1_000)).outcome, "two hold it"  # type: ignore[union-attr]
+    members[B] = Owning(B)
+    members[B].standing = members[A].standing
+    write = a_hint(cell)
+    assert Outcome.BELOW is run(write, members, write.begin(1_000)).outcome  # type: ignore[union-attr]
+    assert [] == write.resend()
+
+
+def a_hint(cell: StringCell) -> Write:
+    return Write(6, INDEX, CALM, Clock(Actor("d", b"d" * 8), SKEW_MS), lambda _: StringWrite(KEY, cell),
+                 source=Source.HINT, fixed=True)
+
+
 @pytest.mark.parametrize("fate", [Fate.NOT_OWNER, Fate.DROPPED])
 def test_d62_a_member_that_takes_no_part_is_no_acknowledgement(fate: Fate) -> None:
     write = a_write()
     write.begin(1_000)
 
-    assert [] == write.on_answer(1_000, A, StoreAnswer(INDEX, 7, 5, 1, Verdict(fate)))
+    assert [] == write.on_answer(1_000, A, StoreAnswer(INDEX, 7, 10, 5, 1, Verdict(fate)))
     assert write.done is None

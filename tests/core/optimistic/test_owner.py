@@ -11,7 +11,6 @@ from tidemark_core.optimistic.owner import (
     Fate,
     Origin,
     Source,
-    Standing,
     Taken,
     Verdict,
     closed,
@@ -21,6 +20,7 @@ from tidemark_core.optimistic.owner import (
 )
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun
 from tidemark_core.optimistic.stamps import ZERO
+from tidemark_core.optimistic.standing import Standing
 
 from .cases import A, B, C, dead, elements, live, metas, stamp, strings
 
@@ -33,8 +33,8 @@ COPYING = Standing(NEWCOMER, MOVING, PROMISE_MS, copying=True)
 EXTERNAL = [Source.CLIENT, Source.HINT, Source.BACKUP]
 
 
-def of(source: Source, version: int = 7, floor_ms: int = FLOOR_MS) -> Origin:
-    return Origin(source, version, floor_ms, LATEST_MS)
+def of(source: Source, floor_ms: int = FLOOR_MS) -> Origin:
+    return Origin(source, floor_ms, LATEST_MS)
 
 
 def value(ms: int, data: bytes = b"x", expires_at_ms: int = 0) -> StringCell:
@@ -52,19 +52,17 @@ def below(limit_ms: int) -> Verdict:
 # --- who is let in ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", Source)
-def test_d62_d65_a_message_of_another_version_changes_nothing(source: Source) -> None:
-    assert closed(OWNER, of(source)) is None
-    assert Fate.OLD_RING is closed(OWNER, of(source, 6))
-    assert Fate.NEEDS_RING is closed(OWNER, of(source, 8))
+def test_d62_d65_a_message_of_another_version_changes_nothing() -> None:
+    assert closed(OWNER, 7) is None
+    assert Fate.OLD_RING is closed(OWNER, 6)
+    assert Fate.NEEDS_RING is closed(OWNER, 8)
 
 
 def test_d62_who_owns_no_part_of_the_range_or_has_an_old_disk_takes_nothing() -> None:
-    origin = of(Source.CLIENT)
-    assert Fate.NOT_OWNER is closed(OWNER._replace(me=NEWCOMER), origin)
-    assert Fate.NOT_OWNER is closed(OWNER._replace(me=Member("a", "another disk")), origin)
-    assert Fate.NOT_OWNER is closed(OWNER._replace(withdrawn=True), origin)
-    assert closed(COPYING, of(Source.CLIENT, 8)) is None, "a pending owner takes all writes"
+    assert Fate.NOT_OWNER is closed(OWNER._replace(me=NEWCOMER), 7)
+    assert Fate.NOT_OWNER is closed(OWNER._replace(me=Member("a", "another disk")), 7)
+    assert Fate.NOT_OWNER is closed(OWNER._replace(withdrawn=True), 7)
+    assert closed(COPYING, 8) is None, "a pending owner takes all writes"
 
 
 # --- Strings ------------------------------------------------------------------------------------------------
@@ -94,7 +92,7 @@ def test_d54_d62_a_stamp_from_the_future_is_refused_from_every_source(source: So
 def test_d62_nothing_external_is_taken_at_or_below_the_floor_or_the_promise(source: Source) -> None:
     for ms in (1, FLOOR_MS):
         assert Taken(below(FLOOR_MS)) == take_string(OWNER, of(source), None, value(ms))
-        assert Taken(below(FLOOR_MS)) == take_string(COPYING, of(source, 8), None, value(ms))
+        assert Taken(below(FLOOR_MS)) == take_string(COPYING, of(source), None, value(ms))
     for ms in (FLOOR_MS + 1, PROMISE_MS):
         assert Taken(below(PROMISE_MS)) == take_string(OWNER, of(source), None, value(ms))
     assert Taken(STORED, string=value(PROMISE_MS + 1)) == take_string(OWNER, of(source), None, value(PROMISE_MS + 1))
@@ -124,7 +122,7 @@ def test_d62_below_the_floor_only_live_cells_are_copied_to_a_new_owner_from_the_
     standing: Standing, cell: StringCell, floor_ms: int, taken: bool
 ) -> None:
     """Anything else from below the floor would bring back what was removed."""
-    origin = of(Source.OWNER, standing.record.version, floor_ms)
+    origin = of(Source.OWNER, floor_ms)
 
     assert (Taken(STORED, string=cell) if taken else Taken(Verdict(Fate.DROPPED))) == take_string(
         standing, origin, None, cell)
@@ -204,7 +202,7 @@ standings = st.builds(
     lambda floor_ms, promise_ms, copying: Standing(
         ME, RANGE._replace(floor_ms=floor_ms), max(floor_ms, promise_ms), copying),
     st.integers(0, 4), st.integers(0, 4), st.booleans())
-origins = st.builds(Origin, sources, st.just(7), st.integers(0, 4), st.integers(3, 9))
+origins = st.builds(Origin, sources, st.integers(0, 4), st.integers(3, 9))
 
 
 @given(standings, origins, st.none() | strings, strings)

@@ -1,28 +1,20 @@
-"""Coordinating a write: a change goes to all owners, and is done when enough of them have stored it (D60, D64, D76).
+"""Writing: a change goes to all owners, and is done when enough of them have stored it (D60, D64, D65, D76).
 
 One object is one write at its coordinator.  Methods return messages and, once, the outcome.
-Stays out: reads; which members a record names (`ring`); sending, timers and clocks of the node.
+Stays out: which members a record names (`ring`); sending, timers and clocks of the node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import NamedTuple
 
-from ..base.ids import Member
-from .messages import Change, RingTold, Store, StoreAnswer
-from .owner import Fate, Source
-from .ring import Range
-from .stamps import Clock, Dot, Stamp
-
-
-class Outcome(Enum):
-    """The end of a write."""
-
-    OK = "ok"
-    FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
-    UNKNOWN = "unknown"    # fewer than enough have answered; it may take effect at any later time
+from ...base.ids import Member
+from ..messages import Change, RingTold, Store, StoreAnswer
+from ..owner import Fate, Source
+from ..ring import Range
+from ..stamps import Clock, Dot, Stamp
+from .outcomes import Outcome, To
 
 
 class Done(NamedTuple):
@@ -33,36 +25,33 @@ class Done(NamedTuple):
     stored: tuple[Member, ...]
 
 
-class To(NamedTuple):
-    """A message and the member that gets it."""
-
-    member: Member
-    message: Store | RingTold
-
-
 Effect = To | Done
 
 
 class Write:
-    """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low."""
+    """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low.
+
+    A change whose stamps are given, not drawn, is `fixed`: a hint, a backup, a remove of what a read found (D57).
+    """
 
     def __init__(
-        self, operation: int, index: int, record: Range, clock: Clock, key: bytes, make: Callable[[Dot], Change], *,
-        source: Source = Source.CLIENT,
+        self, operation: int, index: int, record: Range, clock: Clock, make: Callable[[Dot], Change], *,
+        source: Source = Source.CLIENT, fixed: bool = False,
     ) -> None:
         self.operation = operation
         self.index = index          # of the range
         self.record = record
         self.done: Done | None = None
         self._clock = clock
-        self._key = key
         self._make = make
         self._source = source
+        self._fixed = fixed
         self._attempt = 0
         self._dot: Dot
         self._change: Change
         self._stored: dict[Member, None] = {}
         self._future: dict[Member, None] = {}
+        self._below: dict[Member, None] = {}
         self._settled = True        # no member can have stored any attempt so far
 
     def begin(self, now_ms: int) -> list[Effect]:
@@ -75,7 +64,7 @@ class Write:
         """Send the attempt again to members that have not answered it."""
         return [] if self.done else [
             To(member, self._message) for member in self.record.members
-            if member not in self._stored and member not in self._future]
+            if member not in self._stored and member not in self._future and member not in self._below]
 
     def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> list[Effect]:
         """Take the answer of a member; one to an earlier attempt counts for nothing (D60).
@@ -92,6 +81,11 @@ class Write:
             case Fate.STORED:
                 self._stored[sender] = None
                 return self._end(Outcome.OK) if self.record.write(self._stored) else []
+            case Fate.NEWER | Fate.BELOW if self._fixed:
+                self._clock.saw(m.verdict.above)
+                self._below[sender] = None
+                left = [member for member in self.record.members if member not in self._below]
+                return [] if self.record.write(left) else self._end(Outcome.BELOW)
             case Fate.NEWER | Fate.BELOW:
                 self._clock.saw(m.verdict.above)
                 return self.begin(now_ms)
@@ -121,14 +115,14 @@ class Write:
     def _send_to_all(self) -> list[Effect]:
         self._settled = self._attempt == 0
         self._attempt += 1
-        self._stored, self._future = {}, {}
+        self._stored, self._future, self._below = {}, {}, {}
         return [To(member, self._message) for member in self.record.members]
 
     @property
     def _message(self) -> Store:
         return Store(
             self.index, self.record.version, self.record.floor_ms, self.operation, self._attempt, self._source,
-            self._key, self._change,
+            self._change,
         )
 
     def _end(self, outcome: Outcome) -> list[Effect]:

@@ -1,0 +1,25 @@
+"""Outcomes: how an operation ends, and the messages it sends meanwhile."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from ...base.ids import Member
+from ..messages import Load, RingTold, Store
+
+
+class Outcome(Enum):
+    """The end of an operation."""
+
+    OK = "ok"
+    FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
+    BELOW = "below"        # a floor or promises refuse the stamps, which were given: too few members may store them
+    UNKNOWN = "unknown"    # fewer than enough have answered; a write may take effect at any later time
+
+
+class To(NamedTuple):
+    """A message and the member that gets it."""
+
+    member: Member
+    message: Store | Load | RingTold

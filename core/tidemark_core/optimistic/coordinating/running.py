@@ -1,0 +1,168 @@
+"""Running: the operations that a node coordinates, from their first step to the answer.
+
+A node coordinates for every range, also for those that it owns no copy of.  Messages go to its own member like to any
+other one.  Stays out: sockets, the disk, what an operation is made of (`operations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...base.ids import Member
+from ..cells import Place, Row
+from ..messages import LoadAnswer, StoreAnswer
+from ..owner import Source
+from ..ring import Range
+from ..stamps import ZERO, Clock
+from .operations import HeldStep, ReadStep, Steps, WriteStep
+from .outcomes import Outcome, To
+from .reading import Found, Read, Repair
+from .writing import Done, Write
+
+
+class Hold(NamedTuple):
+    """What does this node hold at these places?  Answer with `on_held`."""
+
+    operation: int
+    places: tuple[Place, ...]
+
+
+class Answer(NamedTuple):
+    """The end of an operation; `value` is what its generator returned."""
+
+    request: int
+    value: Any
+
+
+Effect = To | Hold | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operation as a client asks for it.  `deadline_ms` is by the node's clock."""
+
+    request: int
+    index: int            # of the range
+    deadline_ms: int
+    repair: Repair = Repair.BLOCKING
+    source: Source = Source.CLIENT
+
+
+class _Running:
+    """One operation, its generator and the step that it waits for."""
+
+    __slots__ = ("asked", "step", "steps")
+
+    def __init__(self, asked: Asked, steps: Steps[Any]) -> None:
+        self.asked = asked
+        self.steps = steps
+        self.step: Read | Write | None = None
+
+
+class Coordinator:
+    """All operations that one node coordinates.  `records` are those of all ranges, by index; the owner keeps them."""
+
+    def __init__(self, me: Member, clock: Clock, records: Mapping[int, Range]) -> None:
+        self._me = me
+        self._clock = clock
+        self._records = records
+        self._running: dict[int, _Running] = {}   # by the number of the step that each waits for
+        self._number = 0
+        self.nearest: Sequence[Member] = ()    # members in the order in which reads ask them
+
+    def begin(self, now_ms: int, asked: Asked, steps: Steps[Any]) -> list[Effect]:
+        """Start an operation."""
+        return self._advance(now_ms, _Running(asked, steps), None)
+
+    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer | LoadAnswer) -> list[Effect]:
+        """Take a member's answer; one to an operation that has ended changes nothing."""
+        running = self._running.get(m.operation)
+        step = running.step if running is not None else None
+        if running is None or step is None or running.asked.index != m.range:
+            return []
+        effects: Sequence[Any]
+        if isinstance(step, Write):
+            effects = step.on_answer(now_ms, sender, m) if isinstance(m, StoreAnswer) else []
+        else:
+            effects = step.on_loaded(sender, m) if isinstance(m, LoadAnswer) else step.on_stored(sender, m)
+        return self._follow(now_ms, m.operation, running, effects)
+
+    def on_held(self, now_ms: int, operation: int, rows: Mapping[Place, Row]) -> list[Effect]:
+        """Go on with what this node holds."""
+        running = self._running.pop(operation, None)
+        return self._advance(now_ms, running, rows) if running is not None else []
+
+    def on_record(self, now_ms: int, index: int) -> list[Effect]:
+        """Go on under the newer record of a range."""
+        effects: list[Effect] = []
+        for number, running in list(self._running.items()):
+            if running.asked.index == index and running.step is not None:
+                effects += self._follow(now_ms, number, running, running.step.on_record(self._records[index]))
+        return effects
+
+    def on_tick(self, now_ms: int) -> list[Effect]:
+        """Ask again what was not answered, and end what is over its deadline."""
+        effects: list[Effect] = []
+        for number, running in list(self._running.items()):
+            if running.step is not None:
+                over = now_ms >= running.asked.deadline_ms
+                effects += self._follow(
+                    now_ms, number, running, running.step.on_deadline() if over else running.step.resend())
+        return effects
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._running
+
+    def _follow(self, now_ms: int, number: int, running: _Running, effects: Sequence[Any]) -> list[Effect]:
+        """Pass messages on; where the step has ended, begin the next one."""
+        passed: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, To):
+                passed.append(effect)
+            else:
+                del self._running[number]
+                passed += self._advance(now_ms, running, effect)
+        return passed
+
+    def _advance(self, now_ms: int, running: _Running, result: Any) -> list[Effect]:
+        """Give the operation the result of its step, and begin the next step."""
+        running.step = None
+        while True:
+            try:
+                step = running.steps.send(result)
+            except StopIteration as end:
+                return [Answer(running.asked.request, end.value)]
+            if isinstance(step, HeldStep):
+                return [Hold(self._numbered(running), step.places)]
+            if now_ms < running.asked.deadline_ms:
+                return self._begin(now_ms, running, step)
+            result = _OVER_READ if isinstance(step, ReadStep) else _OVER_WRITE   # nothing is sent any more
+
+    def _numbered(self, running: _Running) -> int:
+        """Return a number that no step before has: a late answer to one of them must not count for the next."""
+        self._number += 1
+        self._running[self._number] = running
+        return self._number
+
+    def _begin(self, now_ms: int, running: _Running, step: ReadStep | WriteStep) -> list[Effect]:
+        asked = running.asked
+        record = self._records[asked.index]
+        number = self._numbered(running)
+        if isinstance(step, WriteStep):
+            write = Write(number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed)
+            running.step = write
+            return self._follow(now_ms, number, running, write.begin(now_ms))
+        read = Read(
+            number, asked.index, record, self._clock, step.places, step.span, me=self._me, order=self.nearest,
+            repair=step.repair or asked.repair,
+        )
+        running.step = read
+        return self._follow(now_ms, number, running, read.begin())
+
+
+_OVER_READ = Found(Outcome.UNKNOWN, {}, None, 0, (), ())
+_OVER_WRITE = Done(Outcome.UNKNOWN, ZERO, ())
