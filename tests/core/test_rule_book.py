@@ -33,7 +33,7 @@ RULES = [
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 15)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
-    *(f"D{number}" for number in range(53, 66)), "D71", "D72", "D75", "D76",
+    *(f"D{number}" for number in range(53, 77)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
     *(f"P{number}" for number in range(1, 14)), *(f"P{number}" for number in range(17, 26)),
@@ -52,7 +52,7 @@ OF_QSYNC = [
 RULES_MIN = {
     tidemark_core.replication: 66, tidemark_core.limbo: 49, tidemark_core.delivery: 37, tidemark_core.subscriptions: 10,
     tidemark_core.upr: 16,
-    tidemark_core.documents: 12, tidemark_core.optimistic: 17,
+    tidemark_core.documents: 12, tidemark_core.optimistic: 24,
 }
 LINES_OF = {
     "tidemark_core.replication": ("replication.md", "coordination.md"),

@@ -15,14 +15,22 @@ D62 One predicate decides what is stored
 D63 A range has one record
 D64 A move needs quorums of both lists
 D65 A newer record fences the older one
+D66 A pending owner copies from enough owners
+D67 A move ends when no member can miss it
+D68 A floor only rises
+D69 Hints, then promises, then exchanges
+D70 An absent owner blocks the floor
 D71 A floor is adopted by those that promised it
 D72 Of unequal floors the highest counts
+D73 A hint stays until a write quorum has it
+D74 An exchange gives one member what another one holds
 D75 A read merges and repairs
 D76 A write without enough answers is unknown
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what they
 show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `standing` is a member's part in a
 range, `owner` decides what a member stores, `messages` has what members say, `storing` is what a member does with them,
-`coordinating` has writes and reads at their coordinator.  All of it is pure.
+`coordinating` has writes and reads at their coordinator, `exchanging` is how owners become equal, `moving` how owners
+change, `floors` how tombstones go, `hints` what a node keeps for others.  All of it is pure.
 Stays out: disks, links and timers.
 """

@@ -198,7 +198,7 @@ def test_d60_d64_an_acknowledged_write_is_the_greatest_on_a_write_quorum_when_it
     assert 2 == len(acknowledged)
 
 
-def test_d60_given_stamps_are_not_drawn_again() -> None:
+def test_d60_d73_given_stamps_are_not_drawn_again() -> None:
     """A hint was acknowledged with its stamp; what the floor refuses at too many members will never be stored."""
     cell = StringCell(stamp(900), False, 0, b"x")
     write, members = a_hint(cell), owners(A, B, C)

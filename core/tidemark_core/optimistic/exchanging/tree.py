@@ -1,0 +1,232 @@
+"""Tree: digests of the rows of a range, kept up with every write, so that owners find where they differ (D74).
+
+Leaves lie beside each other in the order of places and cover them all.  The digest of a part is the sum of the digests
+of its rows, so owners whose leaves end at different places compare parts all the same.  A leaf of more than `leaf_rows`
+rows is scanned and split where its places first differ: owners with equal rows have equal leaves.  A leaf is scanned as
+well once a floor may collect something of it.  Stays out: reading rows, comparing with another owner (`pulling`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from xxhash import xxh3_128_intdigest
+
+from ..cells import NEVER, Meta, Place, Row, StringCell, encode_place, encode_row
+from ..merge import collectable, collected
+from ..stamps import ZERO
+
+LEAF_ROWS = 1_000
+"""So many rows a leaf has at most (D74)."""
+DIGESTS = 1 << 128
+END = b"\xff"
+"""Behind the bytes of every place."""
+NOT_DUE = 1 << 63
+
+
+class Tally(NamedTuple):
+    """How many rows a part has, and the sum of their digests."""
+
+    rows: int
+    digest: int
+
+
+class Weighed(NamedTuple):
+    """A row as the tree knows it."""
+
+    at: bytes        # its place
+    digest: int
+    due_ms: int      # a floor from here on collects something of the row
+
+
+class Part(NamedTuple):
+    """Places in [first, behind), and what is there."""
+
+    first: bytes
+    behind: bytes
+    tally: Tally
+
+
+def weigh(place: Place, row: Row, floor_ms: int) -> Weighed | None:
+    """Return what a tree keeps of a row, None where the floor collects all of it.
+
+    Of the row of a key only the clear counts: the greatest stamp is each member's own (D58).
+    """
+    match row:
+        case StringCell():
+            left: Row | None = None if collectable(row, floor_ms) else row
+        case Meta():
+            left = Meta(row.cleared) if row.cleared.ms > floor_ms else None
+        case _:
+            left = collected(row, floor_ms, ZERO) or None
+    if left is None:
+        return None
+    at = encode_place(place)
+    return Weighed(at, xxh3_128_intdigest(at + encode_row(left)), _due(left))
+
+
+def _due(row: Row) -> int:
+    match row:
+        case StringCell():
+            cells = [(row.stamp.ms, row.dead, row.expires_at_ms)]
+        case Meta():
+            return row.cleared.ms
+        case _:
+            cells = [(cell.stamp.ms, cell.dead, cell.expires_at_ms) for cell in row.values()]
+    dues = [ms if dead else max(ms, expires_at_ms) for ms, dead, expires_at_ms in cells
+            if dead or expires_at_ms != NEVER]
+    return min(dues, default=NOT_DUE)
+
+
+class _Leaf:
+    __slots__ = ("built", "digest", "due_ms", "rows", "writing")
+
+    def __init__(self, *, built: bool, writing: int = 0) -> None:
+        self.built = built
+        self.rows = self.digest = 0
+        self.due_ms = NOT_DUE
+        self.writing = writing    # writes that are on their way to the disk
+
+
+class Scan(NamedTuple):
+    """A look at the rows of one leaf that was asked for."""
+
+    first: bytes
+    behind: bytes
+
+
+class Tree:
+    """The tree of one range at one member.  It knows nothing before `built` scans have covered the range."""
+
+    def __init__(self, leaf_rows: int = LEAF_ROWS) -> None:
+        self._leaf_rows = leaf_rows
+        self._firsts = [b""]
+        self._leaves = [_Leaf(built=False)]
+        self._scan: Scan | None = None
+        self._spoilt = False      # a write met the scan that is under way
+
+    # --- writes -------------------------------------------------------------------------------------------
+
+    def writing(self, at: bytes) -> None:
+        """Note that a row is on its way to the disk."""
+        leaf = self._at(at)
+        leaf.writing += 1
+        self._spoil(at)
+
+    def wrote(self, at: bytes, before: Weighed | None, after: Weighed | None) -> None:
+        """Take a row that `writing` announced and that is durable now, and the row that it replaced; None: no row."""
+        leaf = self._at(at)
+        leaf.writing -= 1
+        self._spoil(at)
+        for row, sign in ((before, -1), (after, 1)):
+            if row is not None:
+                leaf.rows += sign
+                leaf.digest = (leaf.digest + sign * row.digest) % DIGESTS
+                leaf.due_ms = min(leaf.due_ms, row.due_ms)
+
+    def _spoil(self, at: bytes) -> None:
+        scan = self._scan
+        if scan is not None and scan.first <= at < scan.behind:
+            self._spoilt = True
+
+    # --- scans --------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether every leaf is known."""
+        return all(leaf.built for leaf in self._leaves)
+
+    def next_scan(self, floor_ms: int) -> Scan | None:
+        """Return what to read next: a leaf that is unknown, too large, or of which the floor collects something.
+
+        One scan is under way at a time.  A leaf that is being written waits.
+        """
+        if self._scan is not None:
+            return None
+        for number, leaf in enumerate(self._leaves):
+            wanted = not leaf.built or leaf.rows > self._leaf_rows or leaf.due_ms <= floor_ms
+            if wanted and not leaf.writing:
+                self._scan, self._spoilt = Scan(self._firsts[number], self._behind(number)), False
+                return self._scan
+        return None
+
+    def scanned(self, rows: Sequence[Weighed], behind: bytes | None = None) -> bool:
+        """Take the rows of the scan, up to `behind` where it ended early; False where a write made them old."""
+        scan, self._scan = self._scan, None
+        assert scan is not None
+        if self._spoilt:
+            return False
+        number = bisect_left(self._firsts, scan.first)
+        firsts: list[bytes] = []
+        leaves: list[_Leaf] = []
+        for first, part in _split(scan.first, rows, self._leaf_rows):
+            leaf = _Leaf(built=True)
+            leaf.rows = len(part)
+            leaf.digest = sum(row.digest for row in part) % DIGESTS
+            leaf.due_ms = min((row.due_ms for row in part), default=NOT_DUE)
+            firsts.append(first)
+            leaves.append(leaf)
+        if behind is not None:
+            firsts.append(behind)
+            leaves.append(_Leaf(built=False))
+        self._firsts[number:number + 1] = firsts
+        self._leaves[number:number + 1] = leaves
+        return True
+
+    # --- what others ask ----------------------------------------------------------------------------------
+
+    def tally(self, first: bytes, behind: bytes) -> Tally | None:
+        """Return the tally of a part; None where a leaf lies in it and beyond it, or is unknown."""
+        left, right = bisect_left(self._firsts, first), bisect_left(self._firsts, behind)
+        aligned = left < len(self._firsts) and self._firsts[left] == first and (
+            right == len(self._firsts) or self._firsts[right] == behind)
+        inside = self._leaves[left:right]
+        if not aligned or not all(leaf.built for leaf in inside):
+            return None
+        return Tally(sum(leaf.rows for leaf in inside), sum(leaf.digest for leaf in inside) % DIGESTS)
+
+    def parts(self, first: bytes, behind: bytes, parts_max: int) -> list[Part] | None:
+        """Return at most `parts_max` parts of whole leaves that cover a part; None where one leaf holds all of it."""
+        left, right = bisect_right(self._firsts, first) - 1, bisect_left(self._firsts, behind)
+        if right - left < 2:
+            return None
+        step = -(-(right - left) // parts_max)
+        cuts = [first, *self._firsts[left + step:right:step], behind]
+        found = []
+        for each, until in pairwise(cuts):
+            tally = self.tally(each, until)
+            found.append(Part(each, until, tally if tally is not None else UNKNOWN))
+        return found
+
+    def _at(self, at: bytes) -> _Leaf:
+        return self._leaves[bisect_right(self._firsts, at) - 1]
+
+    def _behind(self, number: int) -> bytes:
+        return self._firsts[number + 1] if number + 1 < len(self._firsts) else END
+
+
+UNKNOWN = Tally(-1, 0)
+"""The tally of a part that ends within a leaf: it equals no other."""
+
+
+def _split(first: bytes, rows: Sequence[Weighed], rows_max: int) -> Iterator[tuple[bytes, Sequence[Weighed]]]:
+    """Cut rows into leaves of at most `rows_max`; yield the first place of each and its rows."""
+    if len(rows) <= rows_max:
+        yield first, rows
+        return
+    point = _point(rows[0].at, rows[-1].at)
+    middle = bisect_left(rows, point, key=lambda row: row.at)
+    yield from _split(first, rows[:middle], rows_max)
+    yield from _split(point, rows[middle:], rows_max)
+
+
+def _point(low: bytes, high: bytes) -> bytes:
+    """Return the first bytes that have the bit in which `high` first differs from `low`; `low` is less than `high`."""
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    if same == len(low):
+        return low + b"\0"
+    bit = 1 << ((low[same] ^ high[same]).bit_length() - 1)
+    return high[:same] + bytes([high[same] & -bit])
