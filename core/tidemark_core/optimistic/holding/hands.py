@@ -1,0 +1,146 @@
+"""Hands: the rows of a range that messages wait for, or that are on their way to the disk.
+
+A change is decided from the newest rows, also from those that an earlier change has written and the disk has not.  So a
+row stays at hand from the moment that a job waits for it until everything that was written is durable.  Jobs run in the
+order they came.  An answer leaves behind every write that it shows (D60).  Stays out: what a job decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...base.effects import Effect, Feed, Persist, ReadRows, RowsDurable, RowsRead, Write
+from ...base.ids import Address
+from ..cells import Place, Row, decode_row, encode_place
+from ..exchanging.tree import Tree, Weighed, weigh
+from .layout import family_of, key_of, write_of
+
+
+class Decided(NamedTuple):
+    """The decision of a job: rows to write, other writes, and what leaves once all of it is durable."""
+
+    rows: Mapping[Place, Row]
+    then: tuple[Effect, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+
+Job = Callable[[Mapping[Place, Row]], Decided]
+"""Takes the rows there are at the places that it named."""
+
+
+class _Weights(NamedTuple):
+    """The row at a place as the tree knows it, before and after a write."""
+
+    place: Place
+    before: Weighed | None
+    after: Weighed | None
+
+
+class _Hand:
+    __slots__ = ("known", "row", "users", "writing")
+
+    def __init__(self) -> None:
+        self.known = False
+        self.row: Row | None = None
+        self.users = 0      # jobs that wait, and writes that are not durable
+        self.writing = 0
+
+
+class Hands:
+    """The rows at hand of one range."""
+
+    def __init__(self, address: Address, tree: Tree) -> None:
+        self.address = address
+        self.tree = tree
+        self.floor_ms = 0       # by which the tree weighs rows
+        self._hands: dict[Place, _Hand] = {}
+        self._jobs: deque[tuple[tuple[Place, ...], Job]] = deque()
+        self._writes: dict[int, tuple[Tree, list[_Weights]]] = {}   # not durable yet
+        self._facts: set[int] = set()   # of them, those that every later answer rests on
+        self._number = 0
+
+    def submit(self, places: Sequence[Place], job: Job) -> list[Effect]:
+        """Run a job once its rows are known and the jobs before it have run."""
+        missing = []
+        for place in places:
+            hand = self._hands.get(place)
+            if hand is None:
+                hand = self._hands[place] = _Hand()
+                missing.append(place)
+            hand.users += 1
+        self._jobs.append((tuple(places), job))
+        if not missing:
+            return self._run()
+        keys = tuple((family_of(place.sort), key_of(self.address.id, place)) for place in missing)
+        return [ReadRows(self.address, tuple(missing), keys), *self._run()]
+
+    def on_read(self, m: RowsRead) -> list[Effect]:
+        """Take rows from the disk.  Raises RemoteViolation when one is damaged."""
+        for place, value in zip(m.tag, m.values, strict=True):
+            hand = self._hands.get(place)
+            if hand is not None and not hand.known:
+                hand.known, hand.row = True, None if value is None else decode_row(place.sort, value)
+        return self._run()
+
+    def on_durable(self, m: RowsDurable) -> None:
+        """Forget rows that are on disk now, and count them in the tree."""
+        self._facts.discard(m.number)
+        tree, weights = self._writes.pop(m.number)
+        for place, before, after in weights:
+            tree.wrote(encode_place(place), before, after)
+            self._hands[place].writing -= 1
+            self._release(place)
+
+    def forget(self) -> None:
+        """All rows of the range are gone; what is being read is void, and the tree is a new one."""
+        self.tree = Tree()
+        for hand in self._hands.values():
+            hand.known, hand.row = True, None
+
+    def behind_all(self, then: tuple[Effect, ...]) -> list[Effect]:
+        """Return effects that run once everything written so far is durable."""
+        return [Persist(self.address, (), then)] if self._writes else list(then)
+
+    def _run(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._jobs and all(self._hands[place].known for place in self._jobs[0][0]):
+            places, job = self._jobs.popleft()
+            held = {place: row for place in places if (row := self._hands[place].row) is not None}
+            decided = job(held)
+            rests = self._facts or any(self._hands[place].writing for place in places)
+            if decided.rows or decided.writes:
+                effects.append(self._persist(decided))
+            elif rests:
+                effects.append(Persist(self.address, (), decided.then))
+            else:
+                effects += decided.then
+            for place in places:
+                self._release(place)
+        return effects
+
+    def _persist(self, decided: Decided) -> Persist:
+        number, self._number = self._number, self._number + 1
+        if decided.writes:
+            self._facts.add(number)
+        weighed = []
+        writes: list[Write] = list(decided.writes)
+        for place, row in decided.rows.items():
+            hand = self._hands.setdefault(place, _Hand())
+            before = weigh(place, hand.row, self.floor_ms) if hand.row is not None else None
+            hand.known, hand.row = True, row
+            hand.users += 1
+            hand.writing += 1
+            after = weigh(place, row, self.floor_ms)
+            self.tree.writing(encode_place(place))
+            weighed.append(_Weights(place, before, after))
+            writes.append(write_of(self.address.id, place, row))
+        self._writes[number] = self.tree, weighed
+        return Persist(self.address, tuple(writes), (*decided.then, Feed(RowsDurable(self.address, number))))
+
+    def _release(self, place: Place) -> None:
+        hand = self._hands[place]
+        hand.users -= 1
+        if not hand.users:
+            del self._hands[place]

@@ -1,0 +1,45 @@
+"""Layout: in which family and under which key a row lies in the store.
+
+A family has the rows of one sort for all ranges, each range in one piece and each key with its elements in one piece: a
+String is one point read, an element two, and all elements of a key are one scan (D56, D58).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...base.effects import Delete, Put
+from ..cells import Place, Row, Sort, decode_place, encode_place, encode_row
+
+STRINGS, METAS, ELEMENTS = "ks_strings", "ks_keys", "ks_elements"
+FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS}
+
+_UNIT = struct.Struct(">Q")
+
+
+def family_of(sort: Sort) -> str:
+    """Return the family of rows of a sort."""
+    return FAMILIES[sort]
+
+
+def key_of(unit: int, place: Place) -> bytes:
+    """Return the key of a row of the range `unit`."""
+    return _UNIT.pack(unit) + encode_place(place)
+
+
+def place_of(key: bytes) -> Place:
+    """Read `key_of`; raises RemoteViolation when it names no place."""
+    return decode_place(key[_UNIT.size:])
+
+
+def span_of(unit: int, sort: Sort, first: bytes = b"", behind: bytes | None = None) -> tuple[bytes, bytes]:
+    """Return the bounds of keys for places in [first, behind), as bytes; None: all rows of the sort in the range."""
+    low, high = bytes([sort]), bytes([sort + 1])
+    end = high if behind is None else min(max(behind, low), high)
+    return _UNIT.pack(unit) + min(max(first, low), high), _UNIT.pack(unit) + end
+
+
+def write_of(unit: int, place: Place, row: Row | None) -> Put | Delete:
+    """Return the write that stores a row, or removes it."""
+    family, key = family_of(place.sort), key_of(unit, place)
+    return Delete(family, key) if row is None else Put(family, key, encode_row(row))

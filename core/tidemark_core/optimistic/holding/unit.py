@@ -1,0 +1,186 @@
+"""Unit: one member's part of one range, from messages to effects (D60-D62, D65, D66, D69, D71, D74).
+
+Messages become jobs that run in the order they came, each against the newest rows and the newest standing.
+Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`), when exchanges begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
+from ...base.ids import Address, Peer
+from ..cells import Place, Row, Sort, encode_place
+from ..exchanging.giving import on_open, on_sketch, on_want, unanswered
+from ..exchanging.messages import Open, Sketch, Want
+from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
+from ..floors import PromiseAsked, Promised
+from ..merge import greatest
+from ..messages import Load, RingTold, Store
+from ..ring import Range
+from ..stamps import Clock
+from ..standing import Standing, adopted
+from ..storing import kept, on_load, on_store, places_of
+from .hands import Decided, Hands
+from .layout import family_of, span_of
+from .states import encode_standing
+from .walks import Rows, Walks
+
+PAGES_MAX = 2 * LEAF_ROWS
+
+
+class Stood(NamedTuple):
+    """Event: this standing is durable."""
+
+    unit: int
+    standing: Standing
+
+
+class Unit:
+    """One range at one member."""
+
+    def __init__(self, address: Address, standing: Standing, clock: Clock) -> None:
+        self.address = address
+        self.standing = standing    # as the last job left it
+        self.durable = standing     # as it is on disk
+        self._clock = clock
+        self._hands = Hands(address, Tree())
+        self._hands.floor_ms = standing.record.floor_ms
+        self._walks = Walks(address)
+
+    @property
+    def tree(self) -> Tree:
+        """The digests of the rows that are durable."""
+        return self._hands.tree
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
+        """Take a message of a coordinator, of a puller or of the operator."""
+        match m:
+            case Store():
+                return self._hands.submit(places_of(m.change), lambda held: self._store(now_ms, sender, m, held))
+            case Load():
+                return self._load(sender, m)
+            case RingTold():
+                return self.adopt(m.record)
+            case Open() | Sketch() | Want():
+                return self._hands.submit((), lambda _: Decided({}, tuple(self._give(sender, m))))
+            case PromiseAsked():
+                return self._hands.submit((), lambda _: self._promise(sender, m))
+        return []
+
+    def _store(self, now_ms: int, sender: Peer, m: Store, held: Mapping[Place, Row]) -> Decided:
+        answer, rows = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
+        for row in rows.values():
+            self._clock.saw(greatest(row))
+        return Decided(rows, (Send(self.address, sender, answer),))
+
+    def _load(self, sender: Peer, m: Load) -> list[Effect]:
+        """A span is read first: a write that was acknowledged before this message came is in it."""
+        if m.span is None:
+            return self._hands.submit(m.places, lambda held: self._answer(sender, m, tuple(held.items()), None))
+        span = m.span
+        first, behind = encode_place(span.first), encode_place(span.behind)
+        return self._walks.begin(first, behind, span.rows_max, lambda rows, rest: self._hands.submit(
+            m.places, lambda held: self._answer(sender, m, (*held.items(), *rows), rest)))
+
+    def _answer(self, sender: Peer, m: Load, rows: tuple[tuple[Place, Row], ...], rest: bytes | None) -> Decided:
+        behind = None if rest is None else _behind(rows[-1][0])
+        return Decided({}, (Send(self.address, sender, on_load(self.standing, m, rows, behind)),))
+
+    def _give(self, sender: Peer, m: Open | Sketch | Want) -> list[Effect]:
+        """Answer a puller from what is durable, or say why not."""
+        why = unanswered(self.standing, m.exchange, self.tree)
+        if why is not None:
+            return [Send(self.address, sender, why)]
+        match m:
+            case Open():
+                return [Send(self.address, sender, on_open(m, self.tree))]
+            case Sketch():
+                return self._walks.begin(m.first, m.behind, PAGES_MAX, lambda rows, rest: [
+                    Send(self.address, sender, on_sketch(m, self.weighed(rows), rest))])
+            case Want():
+                return self._hands.submit(m.places, lambda held: Decided(
+                    {}, (Send(self.address, sender, on_want(m, kept(held, self.standing.record.floor_ms))),)))
+
+    # --- standing -----------------------------------------------------------------------------------------
+
+    def adopt(self, record: Range) -> list[Effect]:
+        """Take over a newer record or a higher floor; rows go where the member joins or leaves (D65, D66, D71)."""
+        return self._hands.submit((), lambda _: self._adopt(record))
+
+    def _adopt(self, record: Range) -> Decided:
+        before = self.standing
+        after = adopted(before, record)
+        if after == before:
+            return Decided({})
+        bare = after.copying or not record.holds(after.me)
+        return self._stand(after, self._wipe() if bare and before.record.version != record.version else ())
+
+    def _promise(self, sender: Peer, m: PromiseAsked) -> Decided:
+        """Take nothing external up to a time any more; a promise never falls (D69)."""
+        standing = self.standing
+        if m.version != standing.record.version or standing.withdrawn:
+            return Decided({})
+        promised = standing._replace(promise_ms=max(standing.promise_ms, m.floor_ms))
+        answer = Send(self.address, sender, Promised(m.range, m.round))
+        if promised == standing:
+            return Decided({}, (answer,))
+        return self._stand(promised, (), answer)
+
+    def copied(self) -> list[Effect]:
+        """Note that the rows of a move are whole here."""
+        return self._hands.submit((), lambda _: self._stand(self.standing._replace(copying=False), ()))
+
+    def _stand(self, standing: Standing, writes: tuple[Write, ...], *then: Effect) -> Decided:
+        self.standing = standing
+        self._hands.floor_ms = standing.record.floor_ms
+        state = PutState(encode_standing(standing))
+        trace = Trace(self.address, "range_withdrawn", "its disk is older than the floor (D71)")
+        withdrew = (trace,) if standing.withdrawn and not self.durable.withdrawn else ()
+        return Decided({}, (*withdrew, *then, Feed(Stood(self.address.id, standing))), (*writes, state))
+
+    def _wipe(self) -> tuple[Write, ...]:
+        self._hands.forget()
+        self._walks.forget()
+        return tuple(DeleteRange(family_of(sort), *span_of(self.address.id, sort)) for sort in Sort)
+
+    # --- what the shell says ------------------------------------------------------------------------------
+
+    def on_event(self, m: RowsRead | RowsScanned | RowsDurable | Stood) -> list[Effect]:
+        """Take what the disk says."""
+        match m:
+            case RowsRead():
+                return self._hands.on_read(m)
+            case RowsScanned():
+                return self._walks.on_scanned(m)
+            case RowsDurable():
+                self._hands.on_durable(m)
+            case Stood():
+                self.durable = m.standing
+        return []
+
+    def grow(self) -> list[Effect]:
+        """Read the next leaf that the tree does not know, that is too large, or that the floor has thinned out."""
+        tree = self.tree
+        scan = tree.next_scan(self.standing.record.floor_ms)
+        if scan is None:
+            return []
+        return self._walks.begin(scan.first, scan.behind, PAGES_MAX, lambda rows, rest: self._grown(tree, rows, rest))
+
+    def _grown(self, tree: Tree, rows: Rows, rest: bytes | None) -> list[Effect]:
+        tree.scanned(self.weighed(rows), rest)
+        return self.grow() if tree is self.tree else []
+
+    def weighed(self, rows: Rows) -> list[Weighed]:
+        """Return rows as the tree knows them, without those that the floor collects."""
+        floor_ms = self.standing.record.floor_ms
+        return [weight for place, row in rows if (weight := weigh(place, row, floor_ms)) is not None]
+
+
+def _behind(place: Place) -> Place:
+    """Return the first place behind one."""
+    sort, key, element = place
+    return Place(sort, key, element + b"\0") if sort is Sort.ELEMENT else Place(sort, key + b"\0")

@@ -1,0 +1,435 @@
+"""One member's part of a range, with a disk that is slow and loses what was not written."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tidemark_core.base.effects import (
+    Delete,
+    DeleteRange,
+    Feed,
+    Persist,
+    Put,
+    PutState,
+    ReadRows,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
+    Send,
+    Trace,
+)
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.base.ids import Address, Member
+from tidemark_core.optimistic.cells import Meta, Place, Row, Sort, StringCell, decode_row, encode_place, encode_row
+from tidemark_core.optimistic.exchanging.messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
+from tidemark_core.optimistic.exchanging.tree import END, Tree, weigh
+from tidemark_core.optimistic.floors import PromiseAsked, Promised
+from tidemark_core.optimistic.holding.layout import FAMILIES, key_of, place_of
+from tidemark_core.optimistic.holding.states import decode_standing, encode_standing
+from tidemark_core.optimistic.holding.unit import Unit
+from tidemark_core.optimistic.messages import (
+    Change,
+    ClearWrite,
+    ElementWrite,
+    Load,
+    LoadAnswer,
+    RingTold,
+    Span,
+    Store,
+    StoreAnswer,
+    StringWrite,
+)
+from tidemark_core.optimistic.owner import Fate, Source
+from tidemark_core.optimistic.ring import Owners, Quorum, aborted, begun, finished
+from tidemark_core.optimistic.stamps import Actor, Clock
+from tidemark_core.optimistic.standing import Standing
+from tidemark_core.optimistic.storing import of_string
+
+from .cases import A as ACTOR
+from .cases import live, stamp
+from .owning import CALM, INDEX, KEY, MOVING, SKEW_MS, A, B, C, D
+
+AT = Address(9, INDEX)
+STRING, META = Place(Sort.STRING, KEY), Place(Sort.META, KEY)
+
+
+class Machine:
+    """A unit with its disk: writes are durable in the order they came, reads are answered when the test says so."""
+
+    def __init__(self, me: Member = A, standing: Standing | None = None) -> None:
+        self.me = me
+        self.tables: dict[str, dict[bytes, bytes]] = {family: {} for family in FAMILIES.values()}
+        self.state = encode_standing(standing or Standing(me, CALM, promise_ms=CALM.floor_ms))
+        self.now_ms = 1_000
+        self.start()
+
+    def start(self) -> None:
+        """Begin with what is durable."""
+        self.queue: deque[Persist] = deque()
+        self.reads: deque[ReadRows | ScanRows] = deque()
+        self.sent: list[Any] = []
+        self.traces: list[str] = []
+        self.unit = Unit(AT, decode_standing(self.state), Clock(Actor(self.me.node, b"12345678"), SKEW_MS))
+        self.run(self.unit.grow())
+
+    def run(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case Persist():
+                    self.queue.append(effect)
+                case ReadRows() | ScanRows():
+                    self.reads.append(effect)
+                case Send():
+                    self.sent.append(effect.message)
+                case Feed(event):
+                    self.run(self.unit.on_event(event))
+                case Trace():
+                    self.traces.append(effect.what)
+
+    def put(self, rows: dict[Place, Row]) -> None:
+        """Have rows on the disk."""
+        for place, row in rows.items():
+            self.tables[FAMILIES[place.sort]][key_of(INDEX, place)] = encode_row(row)
+
+    def hear(self, m: Any, sender: Member = B) -> None:
+        self.run(self.unit.on_message(self.now_ms, sender, m))
+
+    def read(self) -> None:
+        """Answer the oldest read."""
+        asked = self.reads.popleft()
+        if isinstance(asked, ReadRows):
+            values = tuple(self.tables[family].get(key) for family, key in asked.keys)
+            self.run(self.unit.on_event(RowsRead(asked.address, asked.tag, values)))
+            return
+        rows = sorted((key, value) for key, value in self.tables[asked.family].items()
+                      if asked.first <= key < asked.behind)
+        page = tuple(rows[:asked.rows_max])
+        self.run(self.unit.on_event(RowsScanned(asked.address, asked.tag, page, len(rows) > len(page))))
+
+    def sync(self) -> None:
+        """Make the oldest write durable."""
+        persist = self.queue.popleft()
+        for write in persist.writes:
+            match write:
+                case Put(family, key, value):
+                    self.tables[family][key] = value
+                case Delete(family, key):
+                    self.tables[family].pop(key, None)
+                case DeleteRange(family, first, behind):
+                    for key in [key for key in self.tables[family] if first <= key < behind]:
+                        del self.tables[family][key]
+                case PutState(state):
+                    self.state = state
+                case _:
+                    raise TypeError(write)
+        self.run(list(persist.then))
+
+    def settle(self) -> None:
+        """Let the disk finish everything."""
+        while self.reads or self.queue:
+            while self.reads:
+                self.read()
+            if self.queue:
+                self.sync()
+
+    def take(self, kind: type) -> list[Any]:
+        taken = [m for m in self.sent if isinstance(m, kind)]
+        self.sent = [m for m in self.sent if not isinstance(m, kind)]
+        return taken
+
+    def rows(self) -> dict[Place, Row]:
+        return {place: decode_row(place.sort, value) for rows in self.tables.values()
+                for key, value in rows.items() for place in [place_of(key)]}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    machine = Machine()
+    machine.settle()
+    return machine
+
+
+def store(change: Change, operation: int = 5, source: Source = Source.CLIENT, version: int = 7) -> Store:
+    return Store(INDEX, version, 10, operation, 1, source, change)
+
+
+def cell(ms: int, value: bytes = b"x") -> StringCell:
+    return StringCell(stamp(ms), False, 0, value)
+
+
+def string(ms: int, operation: int = 5, **options: Any) -> Store:
+    return store(StringWrite(KEY, cell(ms)), operation, **options)
+
+
+def load(version: int = 7) -> Load:
+    return Load(INDEX, version, 10, 6, 1, of_string(KEY))
+
+
+def test_d60_a_change_is_acknowledged_when_it_is_durable(machine: Machine) -> None:
+    machine.hear(string(500))
+    machine.read()
+    assert [] == machine.sent
+    machine.sync()
+    [answer] = machine.take(StoreAnswer)
+    assert Fate.STORED is answer.verdict.fate and {STRING: cell(500)} == machine.rows()
+
+
+def test_d60_a_read_shows_what_is_on_its_way_to_the_disk_when_it_is_there(machine: Machine) -> None:
+    machine.hear(string(500))
+    machine.read()
+    machine.hear(load())
+    assert [] == machine.sent and not machine.reads, "the row is at hand"
+    machine.sync()
+    machine.sync()
+    [answer] = machine.take(LoadAnswer)
+    assert ((STRING, cell(500)),) == answer.rows
+
+
+def test_d60_changes_of_one_row_are_decided_one_after_the_other(machine: Machine) -> None:
+    """Both came before the first was read or written."""
+    machine.hear(string(600, 1))
+    machine.hear(string(500, 2))
+    machine.hear(string(700, 3))
+    machine.settle()
+    assert [(1, Fate.STORED), (2, Fate.NEWER), (3, Fate.STORED)] == [
+        (answer.operation, answer.verdict.fate) for answer in machine.take(StoreAnswer)]
+    assert {STRING: cell(700)} == machine.rows()
+
+
+def test_d58_an_element_is_two_point_reads_and_a_clear_one_whatever_the_size(machine: Machine) -> None:
+    for number in range(50):
+        machine.hear(store(ElementWrite(KEY, b"%d" % number, {ACTOR: live(number + 1, stamp(500))})))
+    machine.settle()
+    machine.hear(store(ElementWrite(KEY, b"7", {ACTOR: live(99, stamp(600))})))
+    [asked] = machine.reads
+    assert isinstance(asked, ReadRows) and 2 == len(asked.keys)
+    machine.settle()
+    machine.hear(store(ClearWrite(KEY, stamp(700))))
+    [asked] = machine.reads
+    assert isinstance(asked, ReadRows) and 1 == len(asked.keys)
+    machine.read()
+    assert 1 == sum(isinstance(write, Put) for write in machine.queue[0].writes)
+    machine.settle()
+    assert Fate.STORED is machine.take(StoreAnswer)[-1].verdict.fate
+
+
+def test_d54_the_clock_rises_above_what_is_stored(machine: Machine) -> None:
+    machine.hear(string(1_090))
+    machine.settle()
+    assert machine.unit._clock.draw(1_000).stamp > stamp(1_090)
+
+
+def test_d64_a_span_is_read_page_by_page(machine: Machine) -> None:
+    for key in (b"a", b"b", b"c", b"d"):
+        machine.hear(store(StringWrite(key, cell(500))))
+    machine.settle()
+    first, behind = Place(Sort.STRING, b"a"), Place(Sort.STRING, b"d")
+    machine.hear(Load(INDEX, 7, 10, 6, 1, (), Span(first, behind, 2)))
+    machine.settle()
+    [page] = machine.take(LoadAnswer)
+    assert [b"a", b"b"] == [place.key for place, _ in page.rows] and page.behind is not None
+    machine.hear(Load(INDEX, 7, 10, 6, 1, (), Span(page.behind, behind, 2)))
+    machine.settle()
+    [page] = machine.take(LoadAnswer)
+    assert [b"c"] == [place.key for place, _ in page.rows] and page.behind is None
+
+
+# --- standing -----------------------------------------------------------------------------------------------
+
+
+def test_d65_answers_under_a_newer_record_leave_when_it_is_durable(machine: Machine) -> None:
+    machine.hear(RingTold(INDEX, MOVING))
+    machine.hear(load(8))
+    machine.read()
+    assert [] == machine.sent
+    machine.sync()
+    assert MOVING == machine.unit.durable.record == decode_standing(machine.state).record
+    machine.settle()
+    assert [None] == [answer.refused for answer in machine.take(LoadAnswer)]
+    machine.hear(load(7))
+    machine.settle()
+    assert [(Fate.OLD_RING, MOVING)] == [(answer.refused, answer.record) for answer in machine.take(LoadAnswer)]
+
+
+def test_d66_a_member_that_joins_begins_without_rows() -> None:
+    """It left before, and its disk has rows of that time; reads of them are under way."""
+    machine = Machine(D, Standing(D, CALM))
+    machine.put({STRING: cell(400), Place(Sort.STRING, b"other"): cell(490), Place(Sort.STRING, b"third"): cell(450)})
+    machine.hear(load())
+    machine.hear(RingTold(INDEX, MOVING))
+    machine.hear(store(StringWrite(b"other", cell(480)), version=8))
+    machine.hear(load(8))
+    machine.hear(Load(INDEX, 8, 10, 6, 1, of_string(b"third")))
+    while machine.reads:
+        machine.read()
+    machine.hear(Load(INDEX, 8, 10, 7, 1, of_string(b"other")))
+    machine.settle()
+    written = (Place(Sort.STRING, b"other"), cell(480))
+    assert [(), (), (), (written,)] == [answer.rows for answer in machine.take(LoadAnswer)]
+    assert {Place(Sort.STRING, b"other"): cell(480)} == machine.rows() and machine.unit.standing.copying
+
+
+def test_d74_the_tree_is_built_of_many_pages() -> None:
+    machine = Machine()
+    machine.put({Place(Sort.STRING, b"%05d" % number): cell(500) for number in range(2_500)})
+    machine.put({META: Meta(stamp(400), stamp(500)), Place(Sort.ELEMENT, KEY, b"e"): {ACTOR: live(1, stamp(500))}})
+    machine.start()
+    machine.settle()
+    tally = machine.unit.tree.tally(b"", END)
+    assert machine.unit.tree.ready and tally is not None and 2_502 == tally.rows
+
+
+def test_d66_a_member_that_leaves_removes_its_rows() -> None:
+    machine = Machine(C, Standing(C, MOVING, 10))
+    machine.hear(string(500, version=8))
+    machine.settle()
+    assert machine.rows()
+    machine.hear(RingTold(INDEX, finished(MOVING)))
+    machine.settle()
+    assert {} == machine.rows()
+
+
+def test_d66_an_owner_that_stays_keeps_its_rows(machine: Machine) -> None:
+    machine.hear(string(500))
+    machine.settle()
+    for record in (MOVING, aborted(MOVING), begun(aborted(MOVING), Owners((A, B, C, D), Quorum(4, 2, 3)))):
+        machine.hear(RingTold(INDEX, record))
+    machine.settle()
+    assert {STRING: cell(500)} == machine.rows()
+
+
+def test_d69_a_promise_is_answered_when_it_is_durable_and_holds(machine: Machine) -> None:
+    machine.hear(PromiseAsked(INDEX, 3, 7, 600))
+    machine.hear(string(600))
+    machine.hear(PromiseAsked(INDEX, 4, 7, 550))
+    machine.read()
+    assert [] == machine.sent
+    machine.settle()
+    assert [Promised(INDEX, 3), Promised(INDEX, 4)] == machine.take(Promised)
+    assert [Fate.BELOW] == [answer.verdict.fate for answer in machine.take(StoreAnswer)]
+    assert 600 == decode_standing(machine.state).promise_ms
+    machine.hear(PromiseAsked(INDEX, 5, 6, 700))
+    machine.settle()
+    assert [] == machine.sent, "of another version"
+
+
+def test_d71_an_old_disk_withdraws_and_says_so(machine: Machine) -> None:
+    machine.hear(RingTold(INDEX, CALM._replace(floor_ms=700)))
+    machine.hear(load())
+    machine.settle()
+    assert [Fate.NOT_OWNER] == [answer.refused for answer in machine.take(LoadAnswer)]
+    assert ["range_withdrawn"] == machine.traces and decode_standing(machine.state).withdrawn
+
+
+# --- crashes ------------------------------------------------------------------------------------------------
+
+
+def test_d60_after_a_crash_there_is_what_was_acknowledged(machine: Machine) -> None:
+    machine.hear(string(500, 1))
+    machine.read()
+    machine.sync()
+    machine.hear(string(600, 2))
+    machine.hear(RingTold(INDEX, MOVING))
+    machine.start()
+    machine.settle()
+    assert {STRING: cell(500)} == machine.rows() and CALM == machine.unit.standing.record
+    machine.hear(load())
+    machine.settle()
+    assert ((STRING, cell(500)),) == machine.take(LoadAnswer)[0].rows
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 2}', b'{"format": 1, "me": ["a"]}'])
+def test_a_damaged_standing_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteViolation):
+        decode_standing(data)
+
+
+def test_a_standing_is_read_as_it_was_written() -> None:
+    for standing in (Standing(A, CALM), Standing(D, MOVING, 77, copying=True), Standing(A, CALM, withdrawn=True)):
+        assert standing == decode_standing(encode_standing(standing))
+
+
+# --- exchanges ----------------------------------------------------------------------------------------------
+
+
+def test_d74_a_source_answers_from_what_is_durable(machine: Machine) -> None:
+    head = Exchange(INDEX, 7, 10, 1)
+    machine.hear(string(500))
+    machine.read()
+    machine.hear(Open(head, b"", END, None))
+    machine.settle()
+    assert [False] == [opened.leaf or bool(opened.parts) for opened in machine.take(Opened)]
+    machine.hear(Open(head, b"", END, None))
+    machine.hear(Sketch(head, b"", END))
+    machine.hear(Want(head, (STRING,)))
+    machine.settle()
+    assert [True] == [opened.leaf for opened in machine.take(Opened)]
+    assert [(encode_place(STRING),)] == [tuple(at for at, _ in listed.rows) for listed in machine.take(Listed)]
+    assert [((STRING, cell(500)),)] == [given.rows for given in machine.take(Given)]
+    machine.hear(Want(Exchange(INDEX, 6, 10, 1), (STRING,)))
+    machine.settle()
+    assert [(Fate.OLD_RING, CALM)] == [(no.why, no.record) for no in machine.take(Unanswered)]
+
+
+# --- any order of anything ----------------------------------------------------------------------------------
+
+changes = st.one_of(
+    st.builds(lambda key, ms: StringWrite(key, cell(ms)), st.sampled_from([b"k", b"l"]), st.integers(11, 60)),
+    st.builds(lambda element, n, ms: ElementWrite(KEY, element, {ACTOR: live(n, stamp(ms))}),
+              st.sampled_from([b"d", b"e"]), st.integers(1, 9), st.integers(11, 60)),
+    st.builds(lambda ms: ClearWrite(KEY, stamp(ms)), st.integers(11, 60)),
+)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_rows(data: st.DataObject) -> None:
+    """Changes come while others are read and written; floors rise; the process stops and starts again."""
+    machine = Machine()
+    asked: dict[int, Store] = {}
+    for number in range(data.draw(st.integers(0, 25))):
+        match data.draw(st.sampled_from("sssrrrwwwfx")):
+            case "s":
+                asked[number] = store(data.draw(changes), number)
+                machine.hear(asked[number])
+            case "r" if machine.reads:
+                machine.read()
+            case "w" if machine.queue:
+                machine.sync()
+            case "f":
+                floor_ms = machine.unit.standing.record.floor_ms + data.draw(st.integers(0, 5))
+                machine.hear(PromiseAsked(INDEX, number, 7, floor_ms))
+                machine.hear(RingTold(INDEX, CALM._replace(floor_ms=floor_ms)))
+            case "x":
+                machine.start()
+        judge(machine, asked)
+    machine.settle()
+    judge(machine, asked)
+    machine.run(machine.unit.grow())
+    machine.settle()
+    floor_ms = machine.unit.standing.record.floor_ms
+    built = Tree()
+    assert built.next_scan(floor_ms) is not None
+    weighed = [weight for place, row in sorted(machine.rows().items(), key=lambda item: item[0])
+               if (weight := weigh(place, row, floor_ms)) is not None]
+    assert built.scanned(weighed) and built.tally(b"", END) == machine.unit.tree.tally(b"", END)
+
+
+def judge(machine: Machine, asked: dict[int, Store]) -> None:
+    rows = machine.rows()
+    for answer in machine.take(StoreAnswer):
+        if answer.verdict.fate is not Fate.STORED:
+            continue
+        match asked[answer.operation].change:
+            case StringWrite(key, written):
+                assert rows[Place(Sort.STRING, key)] >= written  # type: ignore[operator]
+            case ElementWrite(key, element, row):
+                held = rows[Place(Sort.ELEMENT, key, element)]
+                assert held[ACTOR] >= row[ACTOR]  # type: ignore[index, operator]
+            case ClearWrite(key, cleared):
+                meta = rows[Place(Sort.META, key)]
+                assert isinstance(meta, Meta) and meta.cleared >= cleared
