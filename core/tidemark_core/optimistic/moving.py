@@ -25,6 +25,7 @@ class Copy:
             raise ValueError(f"{me} is no pending owner")
         self.record = record
         self._done: dict[Member, None] = {me: None} if me in record.own.members else {}
+        self._failed: dict[Member, None] = {}
 
     @property
     def done(self) -> bool:
@@ -32,8 +33,16 @@ class Copy:
         return len(self._done) >= sources_needed(self.record)
 
     def sources(self) -> list[Member]:
-        """Return the owners to copy from that are left, any of them."""
-        return [] if self.done else [member for member in self.record.own.members if member not in self._done]
+        """Return the owners to copy from that are left, those that failed last."""
+        if self.done:
+            return []
+        left = [member for member in self.record.own.members if member not in self._done]
+        return [*(each for each in left if each not in self._failed), *(each for each in self._failed if each in left)]
+
+    def failed(self, source: Member) -> None:
+        """Ask an owner behind all others."""
+        self._failed.pop(source, None)
+        self._failed[source] = None
 
     def copied(self, source: Member, version: int) -> None:
         """Take a complete exchange, which the source began under this version."""

@@ -60,6 +60,7 @@ class Hands:
         self._writes: dict[int, tuple[Tree, list[_Weights]]] = {}   # not durable yet
         self._facts: set[int] = set()   # of them, those that every later answer rests on
         self._number = 0
+        self._deciding = False
 
     def submit(self, places: Sequence[Place], job: Job) -> list[Effect]:
         """Run a job once its rows are known and the jobs before it have run."""
@@ -108,7 +109,10 @@ class Hands:
         while self._jobs and all(self._hands[place].known for place in self._jobs[0][0]):
             places, job = self._jobs.popleft()
             held = {place: row for place in places if (row := self._hands[place].row) is not None}
+            assert not self._deciding, "a job begins no other one"
+            self._deciding = True
             decided = job(held)
+            self._deciding = False
             rests = self._facts or any(self._hands[place].writing for place in places)
             if decided.rows or decided.writes:
                 effects.append(self._persist(decided))

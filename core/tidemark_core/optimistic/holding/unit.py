@@ -6,7 +6,7 @@ Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
@@ -17,7 +17,8 @@ from ..exchanging.messages import Open, Sketch, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
 from ..merge import greatest
-from ..messages import Load, RingTold, Store
+from ..messages import Load, RingTold, RowsWrite, Store
+from ..owner import Source, Verdict
 from ..ring import Range
 from ..stamps import Clock
 from ..standing import Standing, adopted
@@ -65,8 +66,14 @@ class Unit:
                 return self._load(sender, m)
             case RingTold():
                 return self.adopt(m.record)
-            case Open() | Sketch() | Want():
-                return self._hands.submit((), lambda _: Decided({}, tuple(self._give(sender, m))))
+            case Open():
+                return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_open(m, self.tree)))
+            case Sketch():
+                return self._walks.begin(m.first, m.behind, PAGES_MAX, lambda rows, rest: self._hands.submit(
+                    (), lambda _: self._give(sender, m, lambda: on_sketch(m, self.weighed(rows), rest))))
+            case Want():
+                return self._hands.submit(m.places, lambda held: self._give(
+                    sender, m, lambda: on_want(m, kept(held, self.standing.record.floor_ms))))
             case PromiseAsked():
                 return self._hands.submit((), lambda _: self._promise(sender, m))
         return []
@@ -90,20 +97,10 @@ class Unit:
         behind = None if rest is None else _behind(rows[-1][0])
         return Decided({}, (Send(self.address, sender, on_load(self.standing, m, rows, behind)),))
 
-    def _give(self, sender: Peer, m: Open | Sketch | Want) -> list[Effect]:
-        """Answer a puller from what is durable, or say why not."""
+    def _give(self, sender: Peer, m: Open | Sketch | Want, answer: Callable[[], object]) -> Decided:
+        """Answer a puller, or say why not."""
         why = unanswered(self.standing, m.exchange, self.tree)
-        if why is not None:
-            return [Send(self.address, sender, why)]
-        match m:
-            case Open():
-                return [Send(self.address, sender, on_open(m, self.tree))]
-            case Sketch():
-                return self._walks.begin(m.first, m.behind, PAGES_MAX, lambda rows, rest: [
-                    Send(self.address, sender, on_sketch(m, self.weighed(rows), rest))])
-            case Want():
-                return self._hands.submit(m.places, lambda held: Decided(
-                    {}, (Send(self.address, sender, on_want(m, kept(held, self.standing.record.floor_ms))),)))
+        return Decided({}, (Send(self.address, sender, why if why is not None else answer()),))
 
     # --- standing -----------------------------------------------------------------------------------------
 
@@ -161,6 +158,38 @@ class Unit:
             case Stood():
                 self.durable = m.standing
         return []
+
+    # --- exchanges that this member began -------------------------------------------------------------------
+
+    def look(
+        self, first: bytes, behind: bytes, then: Callable[[Sequence[Weighed] | None], list[Effect]]
+    ) -> list[Effect]:
+        """Weigh the rows of a part, and give them to `then`: None where they are more than a page."""
+        return self._walks.begin(first, behind, PAGES_MAX, lambda rows, rest: then(
+            self.weighed(rows) if rest is None else None))
+
+    def look_at(self, places: Sequence[Place], event: Callable[[Mapping[Place, Weighed]], object]) -> list[Effect]:
+        """Weigh the rows at these places; feed `event` of them."""
+        return self._hands.submit(places, lambda held: Decided({}, (Feed(event(self._weights(held))),)))
+
+    def take(
+        self, now_ms: int, record: Range, rows: tuple[tuple[Place, Row], ...], event: Callable[[Verdict], object]
+    ) -> list[Effect]:
+        """Store rows that an owner held under a record; feed `event` of the verdict once they are durable (D61)."""
+        change = RowsWrite(rows)
+        m = Store(self.address.id, record.version, record.floor_ms, 0, 0, Source.OWNER, change)
+
+        def job(held: Mapping[Place, Row]) -> Decided:
+            answer, changed = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
+            return Decided(changed, (Feed(event(answer.verdict)),))
+
+        return self._hands.submit(places_of(change), job)
+
+    def _weights(self, held: Mapping[Place, Row]) -> dict[Place, Weighed]:
+        floor_ms = self.standing.record.floor_ms
+        return {place: weight for place, row in held.items() if (weight := weigh(place, row, floor_ms)) is not None}
+
+    # --- the tree -----------------------------------------------------------------------------------------
 
     def grow(self) -> list[Effect]:
         """Read the next leaf that the tree does not know, that is too large, or that the floor has thinned out."""

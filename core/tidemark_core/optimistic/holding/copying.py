@@ -1,0 +1,67 @@
+"""Copying: how a pending owner gets the rows of a range, from one owner after the other (D66).
+
+Stays out: which owners are enough (`moving`), the exchange itself (`pulls`).
+"""
+
+from __future__ import annotations
+
+from ...base.effects import Effect
+from ...base.ids import Member
+from ..exchanging.pulling import Ended, Outcome
+from ..moving import Copy
+from .pulls import Pulls
+from .unit import Unit
+
+
+class Copying:
+    """The copy of one range under the record that the unit has now."""
+
+    def __init__(self, unit: Unit, pulls: Pulls) -> None:
+        self._unit = unit
+        self._pulls = pulls
+        self._copy: Copy | None = None
+        self._source: Member | None = None    # the exchange that is under way
+
+    @property
+    def done(self) -> int | None:
+        """The version of the record under which the range is copied, None where it is not."""
+        copy = self._copy
+        return copy.record.version if copy is not None and copy.done else None
+
+    def go_on(self, now_ms: int) -> list[Effect]:
+        """Pull from the next owner; nothing where no move is open, or the exchange before has not ended."""
+        unit, record = self._unit, self._unit.standing.record
+        if record.pending is None or unit.standing.me not in record.pending.members:
+            self._copy = self._source = None
+            return []
+        if self._copy is None or self._copy.record != record:
+            self._copy, self._source = Copy(unit.standing.me, record), None
+            self._pulls.stop()
+        if self._source is not None or not unit.tree.ready:
+            return []
+        sources = self._copy.sources()
+        if not sources:
+            return []
+        source = self._source = sources[0]
+        return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+
+    def give_up(self) -> None:
+        """End the exchange that is under way: its source is silent, and another owner comes first now."""
+        if self._copy is not None and self._source is not None:
+            self._copy.failed(self._source)
+            self._source = None
+            self._pulls.stop()
+
+    def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
+        """Go on with another owner; one that gave nothing is asked again behind the others."""
+        copy = self._copy
+        self._source = None
+        if copy is None:
+            return []
+        if ended.outcome is Outcome.COMPLETE:
+            copy.copied(source, copy.record.version)
+            if copy.done and self._unit.standing.copying:
+                return self._unit.copied()
+            return self.go_on(now_ms)
+        copy.failed(source)
+        return self._unit.adopt(ended.record) if ended.record is not None else []

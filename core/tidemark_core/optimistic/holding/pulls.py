@@ -1,0 +1,125 @@
+"""Pulls: the exchanges by which one range at one member takes what other members hold (D66, D69, D74).
+
+Stays out: from whom and when, which its callers say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...base.effects import Effect, Send
+from ...base.ids import Member
+from ..cells import Place
+from ..exchanging.messages import Given, Listed, Opened, Unanswered
+from ..exchanging.pulling import Effect as Step
+from ..exchanging.pulling import Ended, Look, LookAt, Pull, Take, To
+from ..exchanging.tree import Weighed
+from ..owner import Verdict
+from .unit import Unit
+
+Then = Callable[[Ended], list[Effect]]
+"""Takes the end of an exchange."""
+
+Answer = Opened | Listed | Given | Unanswered
+
+
+class Taken(NamedTuple):
+    """Event: rows of an exchange are durable here, or were refused."""
+
+    unit: int
+    number: int
+    rows: int
+    verdict: Verdict
+
+
+class LookedAt(NamedTuple):
+    """Event: the rows of this member at the places that a source named."""
+
+    unit: int
+    number: int
+    rows: Mapping[Place, Weighed]
+
+
+class Pulls:
+    """The exchanges of one unit that are under way."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._running: dict[int, tuple[Pull, Then]] = {}
+        self._number = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no exchange is under way."""
+        return not self._running
+
+    def begin(self, now_ms: int, source: Member, then: Then) -> list[Effect]:
+        """Pull the whole range from a member."""
+        self._number += 1
+        unit = self._unit
+        pull = Pull(self._number, unit.address.id, source, unit.standing.record, unit.tree)
+        self._running[self._number] = pull, then
+        return self._run(now_ms, self._number, pull.begin())
+
+    def on_answer(self, now_ms: int, sender: Member, m: Answer) -> list[Effect]:
+        """Take the answer of a source; one to an exchange that has ended changes nothing."""
+        found = self._running.get(m.exchange.number)
+        if found is None or found[0].source != sender:
+            return []
+        pull = found[0]
+        match m:
+            case Opened():
+                effects = pull.on_opened(m)
+            case Listed():
+                effects = pull.on_listed(m)
+            case Given():
+                effects = pull.on_given(m)
+            case Unanswered():
+                effects = pull.on_unanswered(m)
+        return self._run(now_ms, m.exchange.number, effects)
+
+    def on_event(self, now_ms: int, m: Taken | LookedAt) -> list[Effect]:
+        """Go on with what this member's disk says."""
+        found = self._running.get(m.number)
+        if found is None:
+            return []
+        pull = found[0]
+        steps = pull.on_taken(m.rows, m.verdict) if isinstance(m, Taken) else pull.on_looked_at(m.rows)
+        return self._run(now_ms, m.number, steps)
+
+    def resend(self, now_ms: int) -> list[Effect]:
+        """Ask every source again for what it has not answered."""
+        effects: list[Effect] = []
+        for number, (pull, _) in list(self._running.items()):
+            effects += self._run(now_ms, number, pull.resend())
+        return effects
+
+    def stop(self) -> None:
+        """End all exchanges without a result: the record is another one."""
+        self._running.clear()
+
+    def _run(self, now_ms: int, number: int, steps: Sequence[Step]) -> list[Effect]:
+        effects: list[Effect] = []
+        for step in steps:
+            if number not in self._running:
+                break
+            effects += self._do(now_ms, number, step)
+        return effects
+
+    def _do(self, now_ms: int, number: int, step: Step) -> list[Effect]:
+        unit, (pull, then) = self._unit, self._running[number]
+        match step:
+            case To(message):
+                return [Send(unit.address, pull.source, message)]
+            case Look(first, behind):
+                return unit.look(first, behind, lambda rows: self._run(now_ms, number, pull.on_looked(rows)))
+            case LookAt(places):
+                return unit.look_at(places, lambda rows: LookedAt(unit.address.id, number, rows))
+            case Take(rows):
+                count = len(rows)
+                return unit.take(now_ms, pull.record, rows, lambda verdict: Taken(
+                    unit.address.id, number, count, verdict))
+            case Ended():
+                del self._running[number]
+                return then(step)
