@@ -6,9 +6,42 @@ Stays out: the exchanges themselves (`exchanging`), who plans a move, asking mem
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from ..base.ids import Member
 from .ring import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Operator to member: the record of a range; the answer is `Known`."""
+
+    range: int
+    record: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Member to operator: a record of this version, or a newer one, is on disk here."""
+
+    range: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAsked:
+    """Operator to pending owner: answer with `Copied` once the range is copied under this version (D66)."""
+
+    range: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Pending owner to operator: the range is copied under this version, and durable."""
+
+    range: int
+    version: int
 
 
 def sources_needed(record: Range) -> int:

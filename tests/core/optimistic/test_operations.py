@@ -70,7 +70,7 @@ class Node:
                     answer = self.members[member].answer(message) if member in self.members else None
                     if answer is not None:
                         waiting += self.coordinator.on_answer(self.now_ms, member, answer)
-                case Hold(number, places):
+                case Hold(number, _, places):
                     held = self.members[self.me].rows if self.me in self.members else {}
                     found = {place: held[place] for place in places if place in held}
                     waiting += self.coordinator.on_held(self.now_ms, number, found)

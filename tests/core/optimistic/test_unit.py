@@ -14,6 +14,7 @@ from tidemark_core.optimistic.exchanging.messages import Exchange, Given, Listed
 from tidemark_core.optimistic.exchanging.tree import END, Tree, weigh
 from tidemark_core.optimistic.floors import PromiseAsked, Promised
 from tidemark_core.optimistic.holding.states import decode_standing, encode_standing
+from tidemark_core.optimistic.merge import merge_rows
 from tidemark_core.optimistic.messages import (
     Change,
     ClearWrite,
@@ -29,7 +30,7 @@ from tidemark_core.optimistic.messages import (
 from tidemark_core.optimistic.owner import Fate, Source
 from tidemark_core.optimistic.ring import Owners, Quorum, aborted, begun, finished
 from tidemark_core.optimistic.standing import Standing
-from tidemark_core.optimistic.storing import of_string
+from tidemark_core.optimistic.storing import of_element, of_string
 
 from .cases import A as ACTOR
 from .cases import live, stamp
@@ -285,10 +286,14 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
     machine = Machine()
     asked: dict[int, Store] = {}
     for number in range(data.draw(st.integers(0, 25))):
-        match data.draw(st.sampled_from("sssrrrwwwfx")):
+        match data.draw(st.sampled_from("ssslrrrwwwfx")):
             case "s":
                 asked[number] = store(data.draw(changes), number)
                 machine.hear(asked[number])
+            case "l":
+                version = machine.unit.standing.record.version
+                places = (*of_string(KEY), *of_element(KEY, b"e"))
+                machine.hear(Load(INDEX, version, 10, number, 1, places))
             case "r" if machine.reads:
                 machine.read()
             case "w" if machine.queue:
@@ -313,7 +318,11 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
 
 
 def judge(machine: Machine, asked: dict[int, Store]) -> None:
+    """Each answer that has left says what is on the disk by now."""
     rows = machine.rows()
+    for loaded in machine.take(LoadAnswer):
+        for place, row in loaded.rows:
+            assert merge_rows(rows[place], row) == rows[place]
     for answer in machine.take(StoreAnswer):
         if answer.verdict.fate is not Fate.STORED:
             continue

@@ -26,6 +26,7 @@ class Hold(NamedTuple):
     """What does this node hold at these places?  Answer with `on_held`."""
 
     operation: int
+    range: int
     places: tuple[Place, ...]
 
 
@@ -137,7 +138,7 @@ class Coordinator:
             except StopIteration as end:
                 return [Answer(running.asked.request, end.value)]
             if isinstance(step, HeldStep):
-                return [Hold(self._numbered(running), step.places)]
+                return [Hold(self._numbered(running), running.asked.index, step.places)]
             if now_ms < running.asked.deadline_ms:
                 return self._begin(now_ms, running, step)
             result = _OVER_READ if isinstance(step, ReadStep) else _OVER_WRITE   # nothing is sent any more

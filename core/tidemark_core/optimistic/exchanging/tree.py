@@ -139,6 +139,11 @@ class Tree:
         """Whether every leaf is known."""
         return all(leaf.built for leaf in self._leaves)
 
+    @property
+    def settled(self) -> bool:
+        """Whether every leaf is known and no scan is under way."""
+        return self._scan is None and self.ready
+
     def next_scan(self, floor_ms: int) -> Scan | None:
         """Return what to read next: a leaf that is unknown, too large, or of which the floor collects something.
 

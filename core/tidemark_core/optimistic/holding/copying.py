@@ -28,6 +28,11 @@ class Copying:
         copy = self._copy
         return copy.record.version if copy is not None and copy.done else None
 
+    @property
+    def idle(self) -> bool:
+        """Whether no move is open here, or its copy is done."""
+        return self._copy is None or self._copy.done
+
     def go_on(self, now_ms: int) -> list[Effect]:
         """Pull from the next owner; nothing where no move is open, or the exchange before has not ended."""
         unit, record = self._unit, self._unit.standing.record

@@ -100,10 +100,6 @@ class Hands:
         for hand in self._hands.values():
             hand.known, hand.row = True, None
 
-    def behind_all(self, then: tuple[Effect, ...]) -> list[Effect]:
-        """Return effects that run once everything written so far is durable."""
-        return [Persist(self.address, (), then)] if self._writes else list(then)
-
     def _run(self) -> list[Effect]:
         effects: list[Effect] = []
         while self._jobs and all(self._hands[place].known for place in self._jobs[0][0]):

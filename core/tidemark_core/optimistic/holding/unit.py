@@ -172,6 +172,10 @@ class Unit:
         """Weigh the rows at these places; feed `event` of them."""
         return self._hands.submit(places, lambda held: Decided({}, (Feed(event(self._weights(held))),)))
 
+    def rows_at(self, places: Sequence[Place], event: Callable[[Mapping[Place, Row]], object]) -> list[Effect]:
+        """Feed `event` of the rows at these places."""
+        return self._hands.submit(places, lambda held: Decided({}, (Feed(event(held)),)))
+
     def take(
         self, now_ms: int, record: Range, rows: tuple[tuple[Place, Row], ...], event: Callable[[Verdict], object]
     ) -> list[Effect]:

@@ -1,0 +1,99 @@
+"""Holder: everything that one member does for one range.
+
+Stays out: operations of clients (`coordinating`), hints, the other ranges of the node (`plane`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base.effects import Effect, RowsDurable, RowsRead, RowsScanned, Send
+from ...base.ids import Address, Peer
+from ..exchanging.messages import Given, Listed, Opened, Unanswered
+from ..floors import SyncAsked
+from ..moving import Announced, Copied, CopyAsked, Known
+from ..stamps import Clock
+from ..standing import Standing
+from .copying import Copying
+from .pulls import LookedAt, Pulls, Taken
+from .syncing import Syncing
+from .unit import Stood, Unit
+
+SILENT_TICKS = 10
+"""An exchange whose source said nothing for so many ticks is given up."""
+
+
+class Holder:
+    """One range at one member."""
+
+    def __init__(self, address: Address, standing: Standing, clock: Clock) -> None:
+        self.unit = Unit(address, standing, clock)
+        self.pulls = Pulls(self.unit)
+        self.copying = Copying(self.unit, self.pulls)
+        self.syncing = Syncing(self.unit, self.pulls)
+        self._awaits: dict[Peer, Announced | CopyAsked] = {}    # operators, and the last thing that each asked
+        self._silent = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way, and no operator waits."""
+        return self.unit.tree.settled and self.pulls.idle and not self._awaits and self.copying.idle
+
+    def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
+        """Take a message of a coordinator, of another member or of the operator."""
+        match m:
+            case Opened() | Listed() | Given() | Unanswered():
+                self._silent = 0
+                effects = self.pulls.on_answer(now_ms, sender, m)  # type: ignore[arg-type]
+            case SyncAsked():
+                effects = self.syncing.on_asked(now_ms, sender, m)
+            case Announced(_, record):
+                self._awaits[sender] = m
+                effects = self.unit.adopt(record)
+            case CopyAsked():
+                self._awaits[sender] = m
+                effects = []
+            case _:
+                effects = self.unit.on_message(now_ms, sender, m)
+        return [*effects, *self._go_on(now_ms)]
+
+    def on_event(self, now_ms: int, m: RowsRead | RowsScanned | RowsDurable | Stood | Taken | LookedAt) -> list[Effect]:
+        """Take what the disk says."""
+        effects = self.pulls.on_event(now_ms, m) if isinstance(m, Taken | LookedAt) else self.unit.on_event(m)
+        return [*effects, *self._go_on(now_ms)]
+
+    def on_tick(self, now_ms: int) -> list[Effect]:
+        """Ask again what was not answered, give up a silent source, and read what the tree does not know."""
+        effects = self.unit.grow()
+        if self.pulls.idle:
+            self._silent = 0
+        else:
+            self._silent += 1
+            if self._silent > SILENT_TICKS:
+                self._silent = 0
+                self.copying.give_up()
+                self.syncing.give_up()
+            effects += self.pulls.resend(now_ms)
+        return [*effects, *self._go_on(now_ms)]
+
+    def _go_on(self, now_ms: int) -> list[Effect]:
+        return [*self.copying.go_on(now_ms), *self.syncing.go_on(now_ms), *self._answers()]
+
+    def _answers(self) -> list[Effect]:
+        """Answer operators when what they wait for is durable."""
+        effects: list[Effect] = []
+        durable = self.unit.durable
+        for operator, m in list(self._awaits.items()):
+            match m:
+                case Announced(index, record) if durable.record.version >= record.version:
+                    answer: Known | Copied = Known(index, durable.record.version)
+                case CopyAsked(index, version) if self.copying.done == version and not durable.copying:
+                    answer = Copied(index, version)
+                case CopyAsked(_, version) if version < durable.record.version:
+                    del self._awaits[operator]   # the move is over
+                    continue
+                case _:
+                    continue
+            del self._awaits[operator]
+            effects.append(Send(self.unit.address, operator, answer))
+        return effects

@@ -1,0 +1,71 @@
+"""Syncing: an owner pulls from every other owner for a round of the floor, and says when all of it is durable (D69).
+
+Stays out: the rounds of the operator (`floors`), the exchange itself (`pulls`).
+"""
+
+from __future__ import annotations
+
+from ...base.effects import Effect, Send, Trace
+from ...base.ids import Member, Peer
+from ..exchanging.pulling import Ended, Outcome
+from ..floors import SyncAsked, Synced
+from .pulls import Pulls
+from .unit import Unit
+
+MISMATCH = "below_floor_mismatch"
+"""The trace of an owner that holds a row which another one cannot take any more (D74)."""
+
+
+class Syncing:
+    """The exchanges of one range for the newest round that was asked for."""
+
+    def __init__(self, unit: Unit, pulls: Pulls) -> None:
+        self._unit = unit
+        self._pulls = pulls
+        self._asked: SyncAsked | None = None
+        self._operator: Peer | None = None
+        self._left: dict[Member, None] = {}     # sources without a complete exchange
+        self._running: Member | None = None
+
+    def on_asked(self, now_ms: int, sender: Peer, m: SyncAsked) -> list[Effect]:
+        """Begin a round, or answer again where this one is done; an older version is not pulled under."""
+        if m.version != self._unit.standing.record.version:
+            return []
+        self._operator = sender
+        if self._asked != m:
+            self._asked, self._running = m, None
+            self._left = dict.fromkeys(m.sources)
+            self._pulls.stop()
+        return self.go_on(now_ms)
+
+    def go_on(self, now_ms: int) -> list[Effect]:
+        """Pull from the next source; say so when none is left."""
+        m, operator = self._asked, self._operator
+        if m is not None and m.version != self._unit.standing.record.version:
+            self._asked = m = self._running = None
+        if m is None or operator is None or self._running is not None or not self._unit.tree.ready:
+            return []
+        if not self._left:
+            self._operator = None
+            return [Send(self._unit.address, operator, Synced(m.range, m.round))]
+        source = self._running = next(iter(self._left))
+        return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+
+    def give_up(self) -> None:
+        """End the exchange that is under way: its source is silent, and comes again behind the others."""
+        if self._running is not None:
+            self._left.pop(self._running, None)
+            self._left[self._running] = None
+            self._running = None
+            self._pulls.stop()
+
+    def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
+        self._running = None
+        if ended.outcome is Outcome.COMPLETE:
+            del self._left[source]
+            return self.go_on(now_ms)
+        effects: list[Effect] = [] if ended.record is None else self._unit.adopt(ended.record)
+        if ended.outcome is Outcome.MISMATCH:
+            what = f"{source} holds a row below the floor that is not here, and cannot be taken (D74)"
+            effects.append(Trace(self._unit.address, MISMATCH, what))
+        return effects

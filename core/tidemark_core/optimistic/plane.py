@@ -1,0 +1,301 @@
+"""The plane of keyspaces: every range that a node holds, and the operations that it coordinates.
+
+A range is a unit.  The node is given the records of all ranges, as it is given the shard map, so it coordinates for
+each of them.  Messages between a node's own coordinator and its own ranges pass through the core like those of others.
+Stays out: families and wire (the node's), who plans moves and rounds (the operator's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..base.effects import (
+    ClockStepped,
+    DiskSpace,
+    Effect,
+    Feed,
+    PeerDown,
+    PeerUp,
+    Persist,
+    Put,
+    Received,
+    Reply,
+    RowsDurable,
+    RowsRead,
+    RowsScanned,
+    Send,
+    SetTimer,
+    TimerFired,
+)
+from ..base.ids import Address, Member, Peer
+from ..base.plane import NodeFacts, Stored, Voice
+from ..base.refusals import Reason, Refused
+from .cells import Place, Row
+from .coordinating.operations import Steps
+from .coordinating.outcomes import To
+from .coordinating.running import Answer, Asked, Coordinator, Hold
+from .exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
+from .floors import HintsAsked, HintsGone, PromiseAsked, SyncAsked
+from .holding.holder import Holder
+from .holding.pulls import LookedAt, Taken
+from .holding.states import decode_standing
+from .holding.unit import Stood
+from .messages import Load, LoadAnswer, RingTold, Store, StoreAnswer
+from .moving import Announced, CopyAsked
+from .owner import Fate, Verdict
+from .ring import Owners, Quorum, Range
+from .stamps import Clock, actor_of
+from .standing import Standing
+
+PROMISES = "ks_promises"
+"""The family of what the node has promised about hints: the time by range."""
+
+TICK = "keyspaces"
+BLANK = Range(0, Owners((), Quorum(0, 0, 0)))
+"""The record of a range that a node has heard nothing of."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyspaceLimits:
+    """The bounds of the plane.  Times are milliseconds."""
+
+    skew_ms: int = 500
+    tick_ms: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """The record of a range, from the map that every node is given."""
+
+    unit: int
+    record: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Operate:
+    """A client asks for an operation; the answer is what its generator returns."""
+
+    unit: int
+    request: int
+    timeout_ms: int
+    steps: Steps[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """The rows that a coordinator asked its own node for."""
+
+    unit: int
+    operation: int
+    rows: Mapping[Place, Row]
+
+
+class KeyspacePlane:
+    """The ranges of one node."""
+
+    unit = "range"
+    events = (Assign, Operate, HeldRows, Stood, Taken, LookedAt)
+    voices: ClassVar = {
+        **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
+        **dict.fromkeys((Open, Opened, Sketch, Listed, Want, Given, Unanswered), Voice.NODE),
+        **dict.fromkeys((Announced, CopyAsked, PromiseAsked, SyncAsked, HintsAsked), Voice.OPERATOR),
+    }
+
+    def __init__(self, node: NodeFacts, number: int, limits: KeyspaceLimits) -> None:
+        self.me, boot = node
+        self.actor = actor_of(self.me.node, boot)
+        self.limits = limits
+        self.holders: dict[int, Holder] = {}
+        self.records: dict[int, Range] = {}
+        self._number = number
+        self._clock = Clock(self.actor, limits.skew_ms)
+        self._coordinator = Coordinator(self.me, self._clock, self.records)
+        self._coordinator.nearest = (self.me,)
+        self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
+        self._ticking = False
+
+    # --- the plane ----------------------------------------------------------------------------------------
+
+    def units(self) -> Iterable[int]:
+        """Return the ranges held here."""
+        return self.holders
+
+    def name(self, unit: int) -> str:
+        """Return what people call a range: its keyspace and its index."""
+        return f"{unit >> 32}/{unit & 0xFFFFFFFF}"
+
+    def status(self, unit: int) -> dict[str, Any]:
+        """Return the standing of a range here, for people."""
+        standing = self.holders[unit].unit.durable
+        record = standing.record
+        return {
+            "version": record.version, "floor_ms": record.floor_ms, "promise_ms": standing.promise_ms,
+            "owners": [str(member) for member in record.own.members],
+            "pending": [str(member) for member in record.pending.members] if record.pending is not None else [],
+            "copying": standing.copying, "withdrawn": standing.withdrawn,
+        }
+
+    def recover(self, stored: Stored) -> None:
+        """Load the standing of every range that is stored."""
+        for unit in stored.units():
+            state, _ = stored.unit(unit)
+            standing = decode_standing(state)
+            self.holders[unit] = self._restless[unit] = Holder(self._at(unit), standing, self._clock)
+            self.records[unit] = standing.record
+
+    def not_meant(self, event: Received) -> list[Effect]:
+        """A message to another life of this disk changes nothing, and says nothing."""
+        return []
+
+    def step(self, now_ms: int, event: Any) -> list[Effect]:
+        """Consume one event."""
+        effects = self._route(now_ms, event)
+        if not self._ticking and (self._restless or not self._coordinator.idle):
+            self._ticking = True
+            effects.append(SetTimer(self._at(0), TICK, now_ms + self.limits.tick_ms))
+        return self._own(effects)
+
+    def finish_turn(self, now_ms: int) -> list[Effect]:
+        """Nothing is left to the end of a turn."""
+        return []
+
+    def _route(self, now_ms: int, event: Any) -> list[Effect]:
+        match event:
+            case Received(address, sender, _, message):
+                return self._on_message(now_ms, address.id, sender, message)
+            case RowsRead() | RowsScanned() | RowsDurable():
+                return self._on_disk(now_ms, event.address.id, event)
+            case Stood() | Taken() | LookedAt():
+                return self._on_disk(now_ms, event.unit, event)
+            case Operate():
+                return self._operate(now_ms, event)
+            case HeldRows(unit, operation, rows):
+                return self._ran(self._coordinator.on_held(now_ms, operation, rows))
+            case Assign(unit, record):
+                return self._assign(now_ms, unit, record)
+            case TimerFired():
+                return self._tick(now_ms)
+            case PeerUp() | PeerDown() | DiskSpace() | ClockStepped():
+                return []
+        raise TypeError(f"no such event: {event!r}")
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def _on_message(self, now_ms: int, unit: int, sender: Peer, m: Any) -> list[Effect]:
+        holder = self.holders.get(unit)
+        match m:
+            case StoreAnswer() | LoadAnswer() if isinstance(sender, Member):
+                if m.record is not None:
+                    self._know(unit, m.record)
+                return self._ran(self._coordinator.on_answer(now_ms, sender, m))
+            case RingTold(_, record) | Announced(_, record):
+                effects = self._assign(now_ms, unit, record)
+                holder = self.holders.get(unit)
+                if holder is None or isinstance(m, RingTold):
+                    return effects
+                return [*effects, *holder.on_message(now_ms, sender, m)]
+            case HintsAsked():
+                promise = Put(PROMISES, unit.to_bytes(8, "big"), m.floor_ms.to_bytes(8, "big"))
+                answer = Send(self._at(unit), sender, HintsGone(m.range, m.round))
+                return [Persist(self._at(unit), (promise,), (answer,))]
+        if holder is None:
+            return self._unknown(unit, sender, m)
+        self._restless[unit] = holder
+        return holder.on_message(now_ms, sender, m)
+
+    def _unknown(self, unit: int, sender: Peer, m: Any) -> list[Effect]:
+        """A coordinator is asked for the record of a range that this node has heard nothing of (D62)."""
+        match m:
+            case Store():
+                answer: Any = StoreAnswer(m.range, 0, 0, m.operation, m.attempt, Verdict(Fate.NEEDS_RING))
+            case Load():
+                answer = LoadAnswer(m.range, 0, 0, m.operation, m.attempt, refused=Fate.NEEDS_RING)
+            case Open() | Sketch() | Want():
+                answer = Unanswered(m.exchange, Fate.NEEDS_RING)
+            case _:
+                return []
+        return [Send(self._at(unit), sender, answer)]
+
+    def _on_disk(self, now_ms: int, unit: int, event: Any) -> list[Effect]:
+        holder = self.holders.get(unit)
+        if holder is None:
+            return []
+        self._restless[unit] = holder
+        effects = holder.on_event(now_ms, event)
+        if isinstance(event, Stood):
+            self._know(unit, event.standing.record)
+        return effects
+
+    def _operate(self, now_ms: int, m: Operate) -> list[Effect]:
+        if m.unit not in self.records:
+            return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, f"this node knows no range {self.name(m.unit)}"))]
+        asked = Asked(m.request, m.unit, now_ms + m.timeout_ms)
+        return self._ran(self._coordinator.begin(now_ms, asked, m.steps))
+
+    def _assign(self, now_ms: int, unit: int, record: Range) -> list[Effect]:
+        effects: list[Effect] = []
+        holder = self.holders.get(unit)
+        if holder is None and record.holds(self.me):
+            holder = self.holders[unit] = Holder(self._at(unit), Standing(self.me, BLANK), self._clock)
+        if holder is not None:
+            self._restless[unit] = holder
+            effects += holder.unit.adopt(record)
+        if self._know(unit, record):
+            effects += self._ran(self._coordinator.on_record(now_ms, unit))
+        return effects
+
+    def _know(self, unit: int, record: Range) -> bool:
+        """Coordinate under the newest record that this node has heard of."""
+        known = self.records.get(unit)
+        if known is not None and (record.version, record.floor_ms) <= (known.version, known.floor_ms):
+            return False
+        self.records[unit] = record
+        return True
+
+    def _tick(self, now_ms: int) -> list[Effect]:
+        """Repeat what was not answered.  A range at which nothing happens costs nothing."""
+        self._ticking = False
+        effects = self._ran(self._coordinator.on_tick(now_ms))
+        for unit, holder in list(self._restless.items()):
+            effects += holder.on_tick(now_ms)
+            if holder.idle:
+                del self._restless[unit]
+        return effects
+
+    # --- effects ------------------------------------------------------------------------------------------
+
+    def _ran(self, ran: Sequence[Any]) -> list[Effect]:
+        """Return the effects of what the coordinator says."""
+        effects: list[Effect] = []
+        waiting = list(ran)
+        for each in waiting:
+            match each:
+                case To(member, message):
+                    effects.append(Send(self._at(message.range), member, message))
+                case Hold(operation, unit, places):
+                    effects += self._hold(operation, unit, places)
+                case Answer(request, value):
+                    effects.append(Reply(request, value))
+        return effects
+
+    def _hold(self, operation: int, unit: int, places: tuple[Place, ...]) -> list[Effect]:
+        holder = self.holders.get(unit)
+        if holder is None:
+            return [Feed(HeldRows(unit, operation, {}))]
+        return holder.unit.rows_at(places, lambda rows: HeldRows(unit, operation, rows))
+
+    def _own(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Hand messages to this node back to the core: no link leads there."""
+        return [self._own_one(effect) for effect in effects]
+
+    def _own_one(self, effect: Effect) -> Effect:
+        if isinstance(effect, Send) and effect.to == self.me:
+            return Feed(Received(effect.address, self.me, self.me, effect.message))
+        if isinstance(effect, Persist):
+            return replace(effect, then=tuple(self._own_one(each) for each in effect.then))
+        return effect
+
+    def _at(self, unit: int) -> Address:
+        return Address(self._number, unit)

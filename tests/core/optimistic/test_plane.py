@@ -1,0 +1,217 @@
+"""The plane: which range an event reaches, and what it costs when nothing happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tidemark_core.base.effects import (
+    Effect,
+    Feed,
+    Persist,
+    PutState,
+    ReadRows,
+    Received,
+    Reply,
+    RowsRead,
+    RowsScanned,
+    ScanRows,
+    Send,
+    SetTimer,
+    TimerFired,
+)
+from tidemark_core.base.ids import Address, Member, OperatorId
+from tidemark_core.base.plane import NodeFacts
+from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.optimistic.coordinating.operations import get, set_
+from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.exchanging.messages import Exchange, Open, Unanswered
+from tidemark_core.optimistic.floors import HintsAsked, HintsGone
+from tidemark_core.optimistic.messages import Load, LoadAnswer, RingTold, Store, StoreAnswer, StringWrite
+from tidemark_core.optimistic.moving import Announced, CopyAsked, Known
+from tidemark_core.optimistic.owner import Fate, Source, Verdict
+from tidemark_core.optimistic.plane import TICK, Assign, KeyspaceLimits, KeyspacePlane, Operate
+from tidemark_core.optimistic.ring import Owners, Quorum, Range
+from tidemark_core.optimistic.storing import of_string
+
+from .owning import CALM, KEY, MOVING, A, B, C, D
+from .test_unit import cell
+
+UNIT = 9
+AT = Address(7, UNIT)
+OPERATOR = OperatorId("op/1")
+NEW = CALM._replace(floor_ms=0)
+"""The record of a range whose floor has never risen."""
+
+
+class Node:
+    """A plane with an empty disk that answers at once; messages to others are kept."""
+
+    def __init__(self, me: Member = A) -> None:
+        self.plane = KeyspacePlane(NodeFacts(me, "boot"), 7, KeyspaceLimits())
+        self.sent: list[tuple[Any, Any]] = []
+        self.replies: list[Any] = []
+        self.timers: list[SetTimer] = []
+        self.states: list[PutState] = []
+
+    def step(self, event: Any, now_ms: int = 1_000) -> None:
+        self.run(self.plane.step(now_ms, event), now_ms)
+
+    def run(self, effects: list[Effect], now_ms: int) -> None:
+        for effect in effects:
+            match effect:
+                case Persist(_, writes, then):
+                    self.states += [write for write in writes if isinstance(write, PutState)]
+                    self.run(list(then), now_ms)
+                case ReadRows(address, tag, keys):
+                    self.step(RowsRead(address, tag, (None,) * len(keys)), now_ms)
+                case ScanRows(address, tag):
+                    self.step(RowsScanned(address, tag, (), False), now_ms)
+                case Feed(event):
+                    self.step(event, now_ms)
+                case Send(_, to, message):
+                    assert to != self.plane.me
+                    self.sent.append((to, message))
+                case Reply(_, value):
+                    self.replies.append(value)
+                case SetTimer():
+                    self.timers.append(effect)
+
+    def hear(self, sender: Any, message: Any) -> None:
+        self.step(Received(AT, sender, self.plane.me, message))
+
+    def tick(self, now_ms: int = 1_050) -> None:
+        self.timers.clear()
+        self.step(TimerFired(Address(7, 0), TICK), now_ms)
+
+    def take(self) -> list[tuple[Any, Any]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def store() -> Store:
+    return Store(UNIT, 7, 10, 5, 1, Source.CLIENT, StringWrite(KEY, cell(500)))
+
+
+def test_d62_a_node_asks_for_the_record_of_a_range_that_it_has_heard_nothing_of() -> None:
+    node = Node()
+    node.hear(B, store())
+    node.hear(B, Load(UNIT, 7, 10, 6, 1, of_string(KEY)))
+    node.hear(B, Open(Exchange(UNIT, 7, 10, 1), b"", b"\xff", None))
+    assert [StoreAnswer(UNIT, 0, 0, 5, 1, Verdict(Fate.NEEDS_RING)),
+            LoadAnswer(UNIT, 0, 0, 6, 1, refused=Fate.NEEDS_RING),
+            Unanswered(Exchange(UNIT, 7, 10, 1), Fate.NEEDS_RING)] == [message for _, message in node.take()]
+    node.hear(B, CopyAsked(UNIT, 7))
+    assert [] == node.take() and not node.plane.holders
+    node.hear(B, RingTold(UNIT, NEW))
+    node.hear(B, store())
+    [(to, answer)] = node.take()
+    assert B == to and Fate.STORED is answer.verdict.fate and [UNIT] == list(node.plane.units())
+
+
+def test_d64_a_node_that_owns_no_copy_coordinates_and_holds_nothing() -> None:
+    node = Node(D)
+    node.step(Assign(UNIT, CALM))
+    node.step(Operate(UNIT, 1, 500, set_(KEY, b"x")))
+    assert [A, B, C] == [to for to, _ in node.sent] and not node.plane.holders
+    for to, message in node.take():
+        node.hear(to, StoreAnswer(UNIT, 7, 10, message.operation, message.attempt, Verdict(Fate.STORED)))
+    assert [Outcome.OK] == [done.outcome for done in node.replies]
+
+
+def test_an_operation_on_a_range_without_a_record_is_refused() -> None:
+    node = Node()
+    node.step(Operate(UNIT, 1, 500, get(KEY, lambda: 0)))
+    assert [Reason.UNKNOWN_SHARD] == [reply.reason for reply in node.replies if isinstance(reply, Refused)]
+
+
+def test_d60_a_nodes_own_range_is_asked_like_any_other() -> None:
+    """One owner is enough here: nothing leaves the node."""
+    node = Node()
+    node.step(Assign(UNIT, Range(1, Owners((A,), Quorum(1, 1, 1)))))
+    node.step(Operate(UNIT, 1, 500, set_(KEY, b"x")))
+    assert [Outcome.OK] == [done.outcome for done in node.replies] and [] == node.sent
+
+
+def test_a_range_at_which_nothing_happens_costs_nothing() -> None:
+    node = Node()
+    node.step(Assign(UNIT, CALM))
+    assert [TICK] == [timer.name for timer in node.timers]
+    node.tick()
+    node.tick()
+    assert [] == node.timers
+    node.step(Operate(UNIT, 1, 500, set_(KEY, b"x")))
+    assert [TICK] == [timer.name for timer in node.timers]
+    node.tick(2_000)
+    node.tick(2_050)
+    assert [Outcome.UNKNOWN] == [done.outcome for done in node.replies] and [] == node.timers
+
+
+def test_d67_the_operator_hears_when_a_record_is_on_disk() -> None:
+    node = Node()
+    node.hear(OPERATOR, Announced(UNIT, CALM))
+    assert [(OPERATOR, Known(UNIT, 7))] == node.take() and 1 == len(node.states)
+    node.hear(OPERATOR, Announced(UNIT, CALM))
+    assert [(OPERATOR, Known(UNIT, 7))] == node.take() and 1 == len(node.states)
+    node.hear(OPERATOR, CopyAsked(UNIT, 6))
+    node.tick()
+    node.tick()
+    assert [] == node.timers, "that move is over"
+
+
+def test_d69_a_node_promises_to_take_no_hint_up_to_the_floor() -> None:
+    node = Node()
+    node.hear(OPERATOR, HintsAsked(UNIT, 3, 600))
+    assert [(OPERATOR, HintsGone(UNIT, 3))] == node.take()
+
+
+def test_a_range_is_shown_to_people() -> None:
+    node = Node()
+    node.step(Assign(UNIT, MOVING._replace(floor_ms=0)))
+    assert "0/9" == node.plane.name(UNIT)
+    shown = node.plane.status(UNIT)
+    assert (8, 3, 3, False) == (
+        shown["version"], len(shown["owners"]), len(shown["pending"]), shown["withdrawn"])
+
+
+def test_d71_an_owner_that_never_heard_of_its_range_before_a_floor_withdraws() -> None:
+    node = Node()
+    node.step(Assign(UNIT, CALM))
+    assert node.plane.status(UNIT)["withdrawn"]
+
+
+class Stored:
+    def __init__(self, states: dict[int, bytes]) -> None:
+        self.states = states
+
+    def units(self) -> list[int]:
+        return list(self.states)
+
+    def unit(self, unit: int) -> tuple[bytes, bytes | None]:
+        return self.states[unit], None
+
+    def headers(self, shard: Any, first: int) -> Any:
+        raise AssertionError("no logs")
+
+    def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Any:
+        raise AssertionError("rows are read when they are asked for")
+
+
+def test_d65_a_node_that_starts_again_acts_under_the_record_on_its_disk() -> None:
+    node = Node()
+    node.step(Assign(UNIT, MOVING))
+    again = Node()
+    again.plane.recover(Stored({UNIT: node.states[-1].state}))
+    again.hear(B, store())
+    [(_, answer)] = again.take()
+    assert (Fate.OLD_RING, MOVING) == (answer.verdict.fate, answer.record)
+
+
+@pytest.mark.parametrize("message", [RingTold(UNIT, MOVING), Announced(UNIT, MOVING)])
+def test_d65_an_older_record_changes_nothing_at_a_node(message: Any) -> None:
+    node = Node()
+    node.step(Assign(UNIT, MOVING))
+    states = len(node.states)
+    node.step(Assign(UNIT, CALM))
+    node.hear(OPERATOR if isinstance(message, Announced) else B, message)
+    assert states == len(node.states) and MOVING == node.plane.records[UNIT]
