@@ -167,6 +167,40 @@ def test_d66_a_member_that_joins_begins_without_rows() -> None:
     assert {Place(Sort.STRING, b"other"): cell(480)} == machine.rows() and machine.unit.standing.copying
 
 
+def test_d66_a_span_that_is_asked_for_behind_the_record_of_a_move_shows_no_row_of_the_time_before() -> None:
+    """The record waits for an earlier read; the span is read meanwhile."""
+    machine = Machine(D, Standing(D, CALM))
+    machine.put({STRING: cell(400)})
+    machine.settle()
+    machine.hear(load())
+    machine.hear(RingTold(INDEX, MOVING))
+    machine.hear(Load(INDEX, 8, 10, 6, 1, (), Span(Place(Sort.STRING, b""), Place(Sort.STRING, b"z"), 5)))
+    machine.reads.rotate(-1)    # the newest read is answered first
+    machine.settle()
+    assert [()] == [answer.rows for answer in machine.take(LoadAnswer) if answer.refused is None]
+
+
+def test_d66_a_copy_that_ends_under_another_record_ends_no_copy_of_the_new_one() -> None:
+    machine = Machine(D, Standing(D, MOVING, copying=True))
+    machine.settle()
+    machine.hear(RingTold(INDEX, MOVING._replace(version=10)))
+    machine.run(machine.unit.copied(8))
+    machine.settle()
+    assert machine.unit.standing.copying
+    machine.run(machine.unit.copied(10))
+    machine.settle()
+    assert not machine.unit.durable.copying
+
+
+@pytest.mark.parametrize("span", [
+    Span(STRING, STRING, 5), Span(STRING, Place(Sort.STRING, b""), 5), Span(Place(Sort.STRING, b""), STRING, 0)])
+def test_d64_a_span_without_places_or_rows_has_none(machine: Machine, span: Span) -> None:
+    machine.hear(string(500))
+    machine.hear(Load(INDEX, 7, 10, 6, 1, (), span))
+    machine.settle()
+    assert [()] == [answer.rows for answer in machine.take(LoadAnswer)]
+
+
 def test_d74_the_tree_is_built_of_many_pages() -> None:
     machine = Machine()
     machine.put({Place(Sort.STRING, b"%05d" % number): cell(500) for number in range(2_500)})

@@ -66,7 +66,7 @@ class Copying:
         if ended.outcome is Outcome.COMPLETE:
             copy.copied(source, copy.record.version)
             if copy.done and self._unit.standing.copying:
-                return self._unit.copied()
+                return self._unit.copied(copy.record.version)
             return self.go_on(now_ms)
         copy.failed(source)
         return self._unit.adopt(ended.record) if ended.record is not None else []

@@ -26,7 +26,7 @@ from ..storing import kept, on_load, on_store, places_of
 from .hands import Decided, Hands
 from .layout import family_of, span_of
 from .states import encode_standing
-from .walks import Rows, Walks
+from .walks import Rows, Then, Walks
 
 PAGES_MAX = 2 * LEAF_ROWS
 
@@ -69,7 +69,7 @@ class Unit:
             case Open():
                 return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_open(m, self.tree)))
             case Sketch():
-                return self._walks.begin(m.first, m.behind, PAGES_MAX, lambda rows, rest: self._hands.submit(
+                return self._walk(m.first, m.behind, PAGES_MAX, lambda rows, rest: self._hands.submit(
                     (), lambda _: self._give(sender, m, lambda: on_sketch(m, self.weighed(rows), rest))))
             case Want():
                 return self._hands.submit(m.places, lambda held: self._give(
@@ -90,8 +90,12 @@ class Unit:
             return self._hands.submit(m.places, lambda held: self._answer(sender, m, tuple(held.items()), None))
         span = m.span
         first, behind = encode_place(span.first), encode_place(span.behind)
-        return self._walks.begin(first, behind, span.rows_max, lambda rows, rest: self._hands.submit(
+        return self._walk(first, behind, span.rows_max, lambda rows, rest: self._hands.submit(
             m.places, lambda held: self._answer(sender, m, (*held.items(), *rows), rest)))
+
+    def _walk(self, first: bytes, behind: bytes, rows_max: int, then: Then) -> list[Effect]:
+        """Read behind the jobs that came before: one of them may take over a record and delete the rows (D66)."""
+        return self._hands.submit((), lambda _: Decided({}, tuple(self._walks.begin(first, behind, rows_max, then))))
 
     def _answer(self, sender: Peer, m: Load, rows: tuple[tuple[Place, Row], ...], rest: bytes | None) -> Decided:
         behind = None if rest is None else _behind(rows[-1][0])
@@ -127,9 +131,15 @@ class Unit:
             return Decided({}, (answer,))
         return self._stand(promised, (), answer)
 
-    def copied(self) -> list[Effect]:
-        """Note that the rows of a move are whole here."""
-        return self._hands.submit((), lambda _: self._stand(self.standing._replace(copying=False), ()))
+    def copied(self, version: int) -> list[Effect]:
+        """Note that the rows of the move of this version are whole here."""
+        return self._hands.submit((), lambda _: self._copied(version))
+
+    def _copied(self, version: int) -> Decided:
+        standing = self.standing
+        if standing.record.version != version:
+            return Decided({})   # another move has begun, and its copy with it
+        return self._stand(standing._replace(copying=False), ())
 
     def _stand(self, standing: Standing, writes: tuple[Write, ...], *then: Effect) -> Decided:
         self.standing = standing

@@ -39,10 +39,13 @@ class Walks:
         self._number = 0
 
     def begin(self, first: bytes, behind: bytes, rows_max: int, then: Then) -> list[Effect]:
-        """Read at most `rows_max` rows with places in [first, behind), as bytes, and give them to `then`."""
-        sorts = [sort for sort in Sort if first < bytes([sort + 1]) and bytes([sort]) < behind]
+        """Read at most `rows_max` rows, at least one, with places in [first, behind), as bytes; give them to `then`.
+
+        `then` is not called before the disk has answered, so a job may begin a walk.
+        """
+        sorts = [sort for sort in Sort if first < bytes([sort + 1]) and bytes([sort]) < behind] or [Sort.STRING]
         number, self._number = self._number, self._number + 1
-        self._walks[number] = _Walk(sorts, behind, rows_max, then)
+        self._walks[number] = _Walk(sorts, behind, max(rows_max, 1), then)
         return self._go_on(number, first)
 
     def on_scanned(self, m: RowsScanned) -> list[Effect]:
@@ -72,4 +75,4 @@ class Walks:
             return walk.then(walk.rows, rest)
         sort = walk.sorts[0]
         low, high = span_of(self._address.id, sort, first, walk.behind)
-        return [ScanRows(self._address, number, family_of(sort), low, high, min(left, PAGE_ROWS))]
+        return [ScanRows(self._address, number, family_of(sort), low, max(low, high), min(left, PAGE_ROWS))]
