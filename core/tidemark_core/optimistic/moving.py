@@ -59,6 +59,7 @@ class Copy:
         self.record = record
         self._done: dict[Member, None] = {me: None} if me in record.own.members else {}
         self._failed: dict[Member, None] = {}
+        self._mismatched: dict[Member, None] = {}
 
     @property
     def done(self) -> bool:
@@ -69,13 +70,17 @@ class Copy:
         """Return the owners to copy from that are left, those that failed last."""
         if self.done:
             return []
-        left = [member for member in self.record.own.members if member not in self._done]
+        left = [each for each in self.record.own.members if each not in self._done and each not in self._mismatched]
         return [*(each for each in left if each not in self._failed), *(each for each in self._failed if each in left)]
 
     def failed(self, source: Member) -> None:
         """Ask an owner behind all others."""
         self._failed.pop(source, None)
         self._failed[source] = None
+
+    def mismatched(self, source: Member) -> None:
+        """Ask an owner no more: it holds a row that cannot be taken, now or later (D74)."""
+        self._mismatched[source] = None
 
     def copied(self, source: Member, version: int) -> None:
         """Take a complete exchange, which the source began under this version."""

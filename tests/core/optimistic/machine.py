@@ -48,8 +48,11 @@ class Machine:
         self.reads: deque[ReadRows | ScanRows] = deque()
         self.sent: list[Send] = []
         self.traces: list[str] = []
-        self.unit = Unit(AT, decode_standing(self.state), Clock(Actor(self.me.node, b"12345678"), SKEW_MS))
+        self.unit = self.make(decode_standing(self.state), Clock(Actor(self.me.node, b"12345678"), SKEW_MS))
         self.run(self.unit.grow())
+
+    def make(self, standing: Standing, clock: Clock) -> Unit:
+        return Unit(AT, standing, clock)
 
     def run(self, effects: list[Any]) -> None:
         for effect in effects:
@@ -81,12 +84,12 @@ class Machine:
         asked = self.reads.popleft()
         if isinstance(asked, ReadRows):
             values = tuple(self.tables[family].get(key) for family, key in asked.keys)
-            self.run(self.unit.on_event(RowsRead(asked.address, asked.tag, values)))
+            self.run(self.on_event(RowsRead(asked.address, asked.tag, values)))
             return
         rows = sorted((key, value) for key, value in self.tables[asked.family].items()
                       if asked.first <= key < asked.behind)
         page = tuple(rows[:asked.rows_max])
-        self.run(self.unit.on_event(RowsScanned(asked.address, asked.tag, page, len(rows) > len(page))))
+        self.run(self.on_event(RowsScanned(asked.address, asked.tag, page, len(rows) > len(page))))
 
     def sync(self) -> None:
         """Make the oldest write durable."""

@@ -103,7 +103,7 @@ def pull(puller: Holding, source: Holding) -> Ended:
                 rows, rest = puller.within(first, behind)
                 waiting += running.on_looked(rows if rest is None else None)
             case LookAt(places):
-                found = {place: weighed for place in places if (weighed := puller.weighed(place)) is not None}
+                found = [weighed for place in places if (weighed := puller.weighed(place)) is not None]
                 waiting += running.on_looked_at(found)
             case Take(rows):
                 waiting += running.on_taken(*puller.take(rows))  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ class Pull:
         self._parts: list[tuple[bytes, bytes]] = [(b"", END)]   # to open, the next one last
         self._sent: Open | Sketch | Want | None = None          # what the source has not answered
         self._leaf: tuple[bytes, bytes] | None = None           # what is left of the leaf that is compared
-        self._listed: Mapping[Place, int] = {}
+        self._listed: Mapping[bytes, int] = {}                  # the source's rows: place and digest
         self._wanted: list[Place] = []
         self._upto: Place | None = None                         # of the rows that are being stored
 
@@ -120,8 +120,8 @@ class Pull:
             return []
         self._sent = None
         self._leaf = (m.rest, sent.behind) if m.rest is not None else None
-        self._listed = {decode_place(at): digest for at, digest in m.rows}
-        return [LookAt(tuple(self._listed))] if self._listed else self._next()
+        self._listed = dict(m.rows)
+        return [LookAt(tuple(map(decode_place, self._listed)))] if self._listed else self._next()
 
     def on_given(self, m: Given) -> list[Effect]:
         """Store what came; places that the source has no row at any more are done."""
@@ -141,10 +141,10 @@ class Pull:
         first, behind = self._leaf
         return self._send(Sketch(self._head, first, behind, () if rows is None else buckets_of(rows)))
 
-    def on_looked_at(self, rows: Mapping[Place, Weighed]) -> list[Effect]:
+    def on_looked_at(self, rows: Sequence[Weighed]) -> list[Effect]:
         """Want the rows that are not ours, or not the same."""
-        self._wanted = [place for place, digest in self._listed.items()
-                        if place not in rows or rows[place].digest & SHORT != digest]
+        ours = {row.at: row.digest & SHORT for row in rows}
+        self._wanted = [decode_place(at) for at, digest in self._listed.items() if ours.get(at) != digest]
         return self._next()
 
     def on_taken(self, rows: int, verdict: Verdict) -> list[Effect]:

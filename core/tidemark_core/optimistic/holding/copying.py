@@ -9,7 +9,7 @@ from ...base.effects import Effect
 from ...base.ids import Member
 from ..exchanging.pulling import Ended, Outcome
 from ..moving import Copy
-from .pulls import Pulls
+from .pulls import Pulls, mismatch
 from .unit import Unit
 
 
@@ -21,6 +21,7 @@ class Copying:
         self._pulls = pulls
         self._copy: Copy | None = None
         self._source: Member | None = None    # the exchange that is under way
+        self._rests = False     # until the next tick, behind an exchange that failed
 
     @property
     def done(self) -> int | None:
@@ -42,13 +43,17 @@ class Copying:
         if self._copy is None or self._copy.record != record:
             self._copy, self._source = Copy(unit.standing.me, record), None
             self._pulls.stop()
-        if self._source is not None or not unit.tree.ready:
+        if self._source is not None or self._rests or not unit.tree.ready:
             return []
         sources = self._copy.sources()
         if not sources:
             return []
         source = self._source = sources[0]
         return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+
+    def on_tick(self) -> None:
+        """Go on behind an exchange that failed."""
+        self._rests = False
 
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and another owner comes first now."""
@@ -58,7 +63,7 @@ class Copying:
             self._pulls.stop()
 
     def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
-        """Go on with another owner; one that gave nothing is asked again behind the others."""
+        """Go on with another owner; one that gave nothing is asked again behind the others, later."""
         copy = self._copy
         self._source = None
         if copy is None:
@@ -68,5 +73,9 @@ class Copying:
             if copy.done and self._unit.standing.copying:
                 return self._unit.copied(copy.record.version)
             return self.go_on(now_ms)
+        self._rests = True
         copy.failed(source)
+        if ended.outcome is Outcome.MISMATCH:
+            copy.mismatched(source)
+            return [mismatch(self._unit.address, source)]
         return self._unit.adopt(ended.record) if ended.record is not None else []

@@ -37,7 +37,8 @@ class Holder:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, and no operator waits."""
-        return self.unit.tree.settled and self.pulls.idle and not self._awaits and self.copying.idle
+        exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle
+        return exchanges and self.unit.tree.settled and not self._awaits
 
     def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
         """Take a message of a coordinator, of another member or of the operator."""
@@ -65,6 +66,8 @@ class Holder:
     def on_tick(self, now_ms: int) -> list[Effect]:
         """Ask again what was not answered, give up a silent source, and read what the tree does not know."""
         effects = self.unit.grow()
+        self.copying.on_tick()
+        self.syncing.on_tick()
         if self.pulls.idle:
             self._silent = 0
         else:

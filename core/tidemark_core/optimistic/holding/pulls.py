@@ -5,12 +5,11 @@ Stays out: from whom and when, which its callers say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...base.effects import Effect, Send
-from ...base.ids import Member
-from ..cells import Place
+from ...base.effects import Effect, Send, Trace
+from ...base.ids import Address, Member
 from ..exchanging.messages import Given, Listed, Opened, Unanswered
 from ..exchanging.pulling import Effect as Step
 from ..exchanging.pulling import Ended, Look, LookAt, Pull, Take, To
@@ -22,6 +21,12 @@ Then = Callable[[Ended], list[Effect]]
 """Takes the end of an exchange."""
 
 Answer = Opened | Listed | Given | Unanswered
+
+
+def mismatch(address: Address, source: Member) -> Trace:
+    """Report an owner that holds a row which another one cannot take any more: one of the two must be swapped (D74)."""
+    what = f"{source} holds a row below the floor that is not here, and cannot be taken (D74)"
+    return Trace(address, "below_floor_mismatch", what)
 
 
 class Taken(NamedTuple):
@@ -38,7 +43,7 @@ class LookedAt(NamedTuple):
 
     unit: int
     number: int
-    rows: Mapping[Place, Weighed]
+    rows: Sequence[Weighed]
 
 
 class Pulls:

@@ -5,15 +5,12 @@ Stays out: the rounds of the operator (`floors`), the exchange itself (`pulls`).
 
 from __future__ import annotations
 
-from ...base.effects import Effect, Send, Trace
+from ...base.effects import Effect, Send
 from ...base.ids import Member, Peer
 from ..exchanging.pulling import Ended, Outcome
 from ..floors import SyncAsked, Synced
-from .pulls import Pulls
+from .pulls import Pulls, mismatch
 from .unit import Unit
-
-MISMATCH = "below_floor_mismatch"
-"""The trace of an owner that holds a row which another one cannot take any more (D74)."""
 
 
 class Syncing:
@@ -25,7 +22,14 @@ class Syncing:
         self._asked: SyncAsked | None = None
         self._operator: Peer | None = None
         self._left: dict[Member, None] = {}     # sources without a complete exchange
+        self._mismatched = False    # the round never ends here
         self._running: Member | None = None
+        self._rests = False         # until the next tick, behind an exchange that failed
+
+    @property
+    def idle(self) -> bool:
+        """Whether no round waits for an exchange here."""
+        return self._operator is None or self._mismatched
 
     def on_asked(self, now_ms: int, sender: Peer, m: SyncAsked) -> list[Effect]:
         """Begin a round, or answer again where this one is done; an older version is not pulled under."""
@@ -33,7 +37,7 @@ class Syncing:
             return []
         self._operator = sender
         if self._asked != m:
-            self._asked, self._running = m, None
+            self._asked, self._running, self._mismatched = m, None, False
             self._left = dict.fromkeys(m.sources)
             self._pulls.stop()
         return self.go_on(now_ms)
@@ -42,8 +46,10 @@ class Syncing:
         """Pull from the next source; say so when none is left."""
         m, operator = self._asked, self._operator
         if m is not None and m.version != self._unit.standing.record.version:
-            self._asked = m = self._running = None
+            self._asked = m = self._operator = operator = self._running = None
         if m is None or operator is None or self._running is not None or not self._unit.tree.ready:
+            return []
+        if self._mismatched or self._rests:
             return []
         if not self._left:
             self._operator = None
@@ -51,11 +57,14 @@ class Syncing:
         source = self._running = next(iter(self._left))
         return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
 
+    def on_tick(self) -> None:
+        """Go on behind an exchange that failed."""
+        self._rests = False
+
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and comes again behind the others."""
         if self._running is not None:
-            self._left.pop(self._running, None)
-            self._left[self._running] = None
+            self._put_behind(self._running)
             self._running = None
             self._pulls.stop()
 
@@ -64,8 +73,14 @@ class Syncing:
         if ended.outcome is Outcome.COMPLETE:
             del self._left[source]
             return self.go_on(now_ms)
-        effects: list[Effect] = [] if ended.record is None else self._unit.adopt(ended.record)
+        self._rests = True
+        self._put_behind(source)
         if ended.outcome is Outcome.MISMATCH:
-            what = f"{source} holds a row below the floor that is not here, and cannot be taken (D74)"
-            effects.append(Trace(self._unit.address, MISMATCH, what))
-        return effects
+            self._mismatched = True
+            return [mismatch(self._unit.address, source)]
+        return self._unit.adopt(ended.record) if ended.record is not None else []
+
+    def _put_behind(self, source: Member) -> None:
+        """Pull from a source that gave nothing behind the others."""
+        del self._left[source]
+        self._left[source] = None

@@ -6,7 +6,7 @@ Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
@@ -178,9 +178,10 @@ class Unit:
         return self._walks.begin(first, behind, PAGES_MAX, lambda rows, rest: then(
             self.weighed(rows) if rest is None else None))
 
-    def look_at(self, places: Sequence[Place], event: Callable[[Mapping[Place, Weighed]], object]) -> list[Effect]:
+    def look_at(self, places: Sequence[Place], event: Callable[[Sequence[Weighed]], object]) -> list[Effect]:
         """Weigh the rows at these places; feed `event` of them."""
-        return self._hands.submit(places, lambda held: Decided({}, (Feed(event(self._weights(held))),)))
+        return self._hands.submit(places, lambda held: Decided(
+            {}, (Feed(event(self.weighed(held.items()))),)))
 
     def rows_at(self, places: Sequence[Place], event: Callable[[Mapping[Place, Row]], object]) -> list[Effect]:
         """Feed `event` of the rows at these places."""
@@ -199,10 +200,6 @@ class Unit:
 
         return self._hands.submit(places_of(change), job)
 
-    def _weights(self, held: Mapping[Place, Row]) -> dict[Place, Weighed]:
-        floor_ms = self.standing.record.floor_ms
-        return {place: weight for place, row in held.items() if (weight := weigh(place, row, floor_ms)) is not None}
-
     # --- the tree -----------------------------------------------------------------------------------------
 
     def grow(self) -> list[Effect]:
@@ -217,7 +214,7 @@ class Unit:
         tree.scanned(self.weighed(rows), rest)
         return self.grow() if tree is self.tree else []
 
-    def weighed(self, rows: Rows) -> list[Weighed]:
+    def weighed(self, rows: Iterable[tuple[Place, Row]]) -> list[Weighed]:
         """Return rows as the tree knows them, without those that the floor collects."""
         floor_ms = self.standing.record.floor_ms
         return [weight for place, row in rows if (weight := weigh(place, row, floor_ms)) is not None]
