@@ -122,6 +122,11 @@ class KeyspacePlane:
         """Return the ranges held here."""
         return self.holders
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way, as the last tick found it."""
+        return not self._restless and self._coordinator.idle
+
     def name(self, unit: int) -> str:
         """Return what people call a range: its keyspace and its index."""
         return f"{unit >> 32}/{unit & 0xFFFFFFFF}"

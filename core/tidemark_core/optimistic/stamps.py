@@ -5,6 +5,8 @@ Stays out: refusing stamps from the future (`owner`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 from xxhash import xxh3_64_digest
@@ -45,13 +47,18 @@ def actor_of(node: str, boot: str) -> Actor:
     return Actor(node, xxh3_64_digest(boot.encode()))
 
 
+def numbers_of(actor: Actor) -> Iterator[int]:
+    """Yield numbers of 63 bits for what a run asks of others: answers to another run of its node count for nothing."""
+    return count(int.from_bytes(actor.start) >> 2)
+
+
 class Clock:
     """Draws the dots of one actor; each stamp is above all that the clock drew or saw."""
 
-    __slots__ = ("_actor", "_logical", "_ms", "_n", "_skew_ms")
+    __slots__ = ("_logical", "_ms", "_n", "_skew_ms", "actor")
 
     def __init__(self, actor: Actor, skew_ms: int) -> None:
-        self._actor = actor
+        self.actor = actor
         self._skew_ms = skew_ms
         self._ms = self._logical = self._n = 0
 
@@ -64,7 +71,7 @@ class Clock:
         else:
             self._ms, self._logical = self._ms + 1, 0
         self._n += 1
-        return Dot(self._n, Stamp(self._ms, self._logical, *self._actor))
+        return Dot(self._n, Stamp(self._ms, self._logical, *self.actor))
 
     def saw(self, stamp: Stamp) -> None:
         """Learn of a stamp that was stored here or reported by another owner."""

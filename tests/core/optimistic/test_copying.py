@@ -16,6 +16,7 @@ from tidemark_core.optimistic.holding.copying import Copying
 from tidemark_core.optimistic.holding.pulls import LookedAt, Pulls, Taken
 from tidemark_core.optimistic.messages import RingTold
 from tidemark_core.optimistic.ring import Range, finished
+from tidemark_core.optimistic.stamps import Actor
 from tidemark_core.optimistic.standing import Standing
 
 from .cases import A as ACTOR
@@ -30,7 +31,7 @@ class Puller(Machine):
     def start(self) -> None:
         self.ends: list[Ended] = []
         super().start()
-        self.pulls = Pulls(self.unit)
+        self.pulls = Pulls(self.unit, Actor(self.me.node, b"12345678"))
         self.copying = Copying(self.unit, self.pulls)
 
     def on_event(self, event: Any) -> list[Any]:
@@ -45,7 +46,7 @@ class Puller(Machine):
             super().hear(m, sender)
 
     def pull(self, source: Member) -> None:
-        self.run(self.pulls.begin(self.now_ms, source, self.ended))
+        self.run(self.pulls.begin(self.now_ms, source, self.ended)[1])
 
     def ended(self, ended: Ended) -> list[Any]:
         self.ends.append(ended)

@@ -13,7 +13,7 @@ from tidemark_core.optimistic.holding.holder import SILENT_TICKS, Holder
 from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.messages import RingTold
 from tidemark_core.optimistic.moving import Copied, CopyAsked
-from tidemark_core.optimistic.ring import Range
+from tidemark_core.optimistic.ring import Range, aborted
 from tidemark_core.optimistic.standing import Standing
 
 from .machine import AT, Machine
@@ -200,6 +200,33 @@ def withdrawn(*away: Member, record: Range = CALM) -> dict[Member, Holding]:
         unit = machines[member].unit
         unit.standing = unit.standing._replace(withdrawn=True, record=record)
     return machines
+
+
+def test_d74_an_exchange_of_a_move_ends_with_the_move() -> None:
+    """The source of the exchange is gone for good, and the move is given up."""
+    machines = members(OWNERS)
+    machines[D] = Holding(D, Standing(D, CALM))
+    del machines[A]
+    machines[D].hear(RingTold(INDEX, MOVING))
+    machines[D].settle()
+    machines[D].tick()
+    machines[D].settle()
+    assert [A] == [each.to for each in machines[D].sent] and not machines[D].holder.idle
+    machines[D].hear(RingTold(INDEX, aborted(MOVING)))
+    machines[D].settle()
+    machines[D].tick()
+    machines[D].settle()
+    assert machines[D].holder.idle
+
+
+def test_d74_an_exchange_of_a_round_ends_with_the_record() -> None:
+    machines = members({A: OWNERS[A]})
+    machines[A].hear(ASKED, OPERATOR)
+    assert not machines[A].holder.idle
+    machines[A].hear(RingTold(INDEX, aborted(MOVING)))
+    machines[A].settle()
+    machines[A].tick()
+    assert machines[A].holder.idle
 
 
 def test_d74_a_source_that_gives_nothing_is_asked_once_a_tick_behind_the_others() -> None:

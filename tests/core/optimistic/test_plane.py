@@ -25,7 +25,8 @@ from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.optimistic.coordinating.operations import get, set_
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
-from tidemark_core.optimistic.exchanging.messages import Exchange, Open, Unanswered
+from tidemark_core.optimistic.exchanging.messages import Exchange, Open, Opened, Unanswered
+from tidemark_core.optimistic.exchanging.tree import END
 from tidemark_core.optimistic.floors import HintsAsked, HintsGone
 from tidemark_core.optimistic.messages import Load, LoadAnswer, RingTold, Store, StoreAnswer, StringWrite
 from tidemark_core.optimistic.moving import Announced, CopyAsked, Known
@@ -47,8 +48,8 @@ NEW = CALM._replace(floor_ms=0)
 class Node:
     """A plane with an empty disk that answers at once; messages to others are kept."""
 
-    def __init__(self, me: Member = A) -> None:
-        self.plane = KeyspacePlane(NodeFacts(me, "boot"), 7, KeyspaceLimits())
+    def __init__(self, me: Member = A, boot: str = "boot") -> None:
+        self.plane = KeyspacePlane(NodeFacts(me, boot), 7, KeyspaceLimits())
         self.sent: list[tuple[Any, Any]] = []
         self.replies: list[Any] = []
         self.timers: list[SetTimer] = []
@@ -117,6 +118,32 @@ def test_d64_a_node_that_owns_no_copy_coordinates_and_holds_nothing() -> None:
     for to, message in node.take():
         node.hear(to, StoreAnswer(UNIT, 7, 10, message.operation, message.attempt, Verdict(Fate.STORED)))
     assert [Outcome.OK] == [done.outcome for done in node.replies]
+
+
+def test_d60_an_answer_to_an_earlier_run_of_the_coordinator_counts_for_nothing() -> None:
+    """The node starts again, and answers to its last operation come late, while it runs another one."""
+    first, again = Node(D), Node(D, "another boot")
+    for node in (first, again):
+        node.step(Assign(UNIT, CALM))
+        node.step(Operate(UNIT, 1, 500, set_(KEY, b"x")))
+    for to, message in first.take():
+        again.hear(to, StoreAnswer(UNIT, 7, 10, message.operation, message.attempt, Verdict(Fate.STORED)))
+    assert [] == again.replies
+    for to, message in again.take():
+        again.hear(to, StoreAnswer(UNIT, 7, 10, message.operation, message.attempt, Verdict(Fate.STORED)))
+    assert [Outcome.OK] == [done.outcome for done in again.replies]
+
+
+def test_d66_an_answer_to_an_exchange_of_an_earlier_run_counts_for_nothing() -> None:
+    """The node begins its copy again after a restart: the answer that it has all comes from the time before."""
+    first, again = Node(D), Node(D, "another boot")
+    for node in (first, again):
+        node.step(Assign(UNIT, MOVING._replace(floor_ms=0)))
+        node.tick()
+    [(source, opened)] = first.take()
+    assert [(source, Open)] == [(to, type(message)) for to, message in again.take()]
+    again.hear(source, Opened(opened.exchange, b"", END))
+    assert [] == again.take(), "it does not go on to the next owner"
 
 
 def test_an_operation_on_a_range_without_a_record_is_refused() -> None:

@@ -15,7 +15,7 @@ from ..cells import Place, Row
 from ..messages import LoadAnswer, StoreAnswer
 from ..owner import Source
 from ..ring import Range
-from ..stamps import ZERO, Clock
+from ..stamps import ZERO, Clock, numbers_of
 from .operations import HeldStep, ReadStep, Steps, WriteStep
 from .outcomes import Outcome, To
 from .reading import Found, Read, Repair
@@ -70,7 +70,7 @@ class Coordinator:
         self._clock = clock
         self._records = records
         self._running: dict[int, _Running] = {}   # by the number of the step that each waits for
-        self._number = 0
+        self._numbers = numbers_of(clock.actor)
         self.nearest: Sequence[Member] = ()    # members in the order in which reads ask them
 
     def begin(self, now_ms: int, asked: Asked, steps: Steps[Any]) -> list[Effect]:
@@ -144,10 +144,10 @@ class Coordinator:
             result = _OVER_READ if isinstance(step, ReadStep) else _OVER_WRITE   # nothing is sent any more
 
     def _numbered(self, running: _Running) -> int:
-        """Return a number that no step before has: a late answer to one of them must not count for the next."""
-        self._number += 1
-        self._running[self._number] = running
-        return self._number
+        """Return a number that no step before has, also of another run: a late answer must not count for this one."""
+        number = next(self._numbers)
+        self._running[number] = running
+        return number
 
     def _begin(self, now_ms: int, running: _Running, step: ReadStep | WriteStep) -> list[Effect]:
         asked = running.asked

@@ -20,7 +20,7 @@ class Copying:
         self._unit = unit
         self._pulls = pulls
         self._copy: Copy | None = None
-        self._source: Member | None = None    # the exchange that is under way
+        self._running: tuple[int, Member] | None = None    # the exchange that is under way, and its source
         self._rests = False     # until the next tick, behind an exchange that failed
 
     @property
@@ -38,18 +38,21 @@ class Copying:
         """Pull from the next owner; nothing where no move is open, or the exchange before has not ended."""
         unit, record = self._unit, self._unit.standing.record
         if record.pending is None or unit.standing.me not in record.pending.members:
-            self._copy = self._source = None
+            self._stop()
+            self._copy = None
             return []
         if self._copy is None or self._copy.record != record:
-            self._copy, self._source = Copy(unit.standing.me, record), None
-            self._pulls.stop()
-        if self._source is not None or self._rests or not unit.tree.ready:
+            self._stop()
+            self._copy = Copy(unit.standing.me, record)
+        if self._running is not None or self._rests or not unit.tree.ready:
             return []
         sources = self._copy.sources()
         if not sources:
             return []
-        source = self._source = sources[0]
-        return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+        source = sources[0]
+        number, effects = self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+        self._running = number, source
+        return effects
 
     def on_tick(self) -> None:
         """Go on behind an exchange that failed."""
@@ -57,15 +60,19 @@ class Copying:
 
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and another owner comes first now."""
-        if self._copy is not None and self._source is not None:
-            self._copy.failed(self._source)
-            self._source = None
-            self._pulls.stop()
+        if self._copy is not None and self._running is not None:
+            self._copy.failed(self._running[1])
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._pulls.stop(self._running[0])
+            self._running = None
 
     def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
         """Go on with another owner; one that gave nothing is asked again behind the others, later."""
         copy = self._copy
-        self._source = None
+        self._running = None
         if copy is None:
             return []
         if ended.outcome is Outcome.COMPLETE:

@@ -28,7 +28,7 @@ class Holder:
 
     def __init__(self, address: Address, standing: Standing, clock: Clock) -> None:
         self.unit = Unit(address, standing, clock)
-        self.pulls = Pulls(self.unit)
+        self.pulls = Pulls(self.unit, clock.actor)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)
         self._awaits: dict[Peer, Announced | CopyAsked] = {}    # operators, and the last thing that each asked

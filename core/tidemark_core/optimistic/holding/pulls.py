@@ -15,6 +15,7 @@ from ..exchanging.pulling import Effect as Step
 from ..exchanging.pulling import Ended, Look, LookAt, Pull, Take, To
 from ..exchanging.tree import Weighed
 from ..owner import Verdict
+from ..stamps import Actor, numbers_of
 from .unit import Unit
 
 Then = Callable[[Ended], list[Effect]]
@@ -49,23 +50,22 @@ class LookedAt(NamedTuple):
 class Pulls:
     """The exchanges of one unit that are under way."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, actor: Actor) -> None:
         self._unit = unit
         self._running: dict[int, tuple[Pull, Then]] = {}
-        self._number = 0
+        self._numbers = numbers_of(actor)
 
     @property
     def idle(self) -> bool:
         """Whether no exchange is under way."""
         return not self._running
 
-    def begin(self, now_ms: int, source: Member, then: Then) -> list[Effect]:
-        """Pull the whole range from a member."""
-        self._number += 1
-        unit = self._unit
-        pull = Pull(self._number, unit.address.id, source, unit.standing.record, unit.tree)
-        self._running[self._number] = pull, then
-        return self._run(now_ms, self._number, pull.begin())
+    def begin(self, now_ms: int, source: Member, then: Then) -> tuple[int, list[Effect]]:
+        """Pull the whole range from a member; return the number of the exchange, and effects."""
+        number, unit = next(self._numbers), self._unit
+        pull = Pull(number, unit.address.id, source, unit.standing.record, unit.tree)
+        self._running[number] = pull, then
+        return number, self._run(now_ms, number, pull.begin())
 
     def on_answer(self, now_ms: int, sender: Member, m: Answer) -> list[Effect]:
         """Take the answer of a source; one to an exchange that has ended changes nothing."""
@@ -100,9 +100,9 @@ class Pulls:
             effects += self._run(now_ms, number, pull.resend())
         return effects
 
-    def stop(self) -> None:
-        """End all exchanges without a result: the record is another one."""
-        self._running.clear()
+    def stop(self, number: int) -> None:
+        """End an exchange without a result; one that has ended stays so."""
+        self._running.pop(number, None)
 
     def _run(self, now_ms: int, number: int, steps: Sequence[Step]) -> list[Effect]:
         effects: list[Effect] = []

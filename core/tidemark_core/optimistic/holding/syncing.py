@@ -23,7 +23,7 @@ class Syncing:
         self._operator: Peer | None = None
         self._left: dict[Member, None] = {}     # sources without a complete exchange
         self._mismatched = False    # the round never ends here
-        self._running: Member | None = None
+        self._running: tuple[int, Member] | None = None    # the exchange that is under way, and its source
         self._rests = False         # until the next tick, behind an exchange that failed
 
     @property
@@ -37,16 +37,17 @@ class Syncing:
             return []
         self._operator = sender
         if self._asked != m:
-            self._asked, self._running, self._mismatched = m, None, False
+            self._stop()
+            self._asked, self._mismatched = m, False
             self._left = dict.fromkeys(m.sources)
-            self._pulls.stop()
         return self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> list[Effect]:
         """Pull from the next source; say so when none is left."""
         m, operator = self._asked, self._operator
         if m is not None and m.version != self._unit.standing.record.version:
-            self._asked = m = self._operator = operator = self._running = None
+            self._stop()
+            self._asked = m = self._operator = operator = None
         if m is None or operator is None or self._running is not None or not self._unit.tree.ready:
             return []
         if self._mismatched or self._rests:
@@ -54,8 +55,10 @@ class Syncing:
         if not self._left:
             self._operator = None
             return [Send(self._unit.address, operator, Synced(m.range, m.round))]
-        source = self._running = next(iter(self._left))
-        return self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+        source = next(iter(self._left))
+        number, effects = self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
+        self._running = number, source
+        return effects
 
     def on_tick(self) -> None:
         """Go on behind an exchange that failed."""
@@ -64,9 +67,13 @@ class Syncing:
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and comes again behind the others."""
         if self._running is not None:
-            self._put_behind(self._running)
+            self._put_behind(self._running[1])
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._pulls.stop(self._running[0])
             self._running = None
-            self._pulls.stop()
 
     def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
         self._running = None
