@@ -10,11 +10,16 @@ import pytest
 from tidemark_core.base.ids import Member
 from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Refused
+from tidemark_core.optimistic.cells import Place, Sort
 from tidemark_core.optimistic.coordinating.operations import Value, get, set_
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.coordinating.reading import Repair
+from tidemark_core.optimistic.coordinating.running import STRICT, Policy
 from tidemark_core.optimistic.coordinating.writing import Done
+from tidemark_core.optimistic.hinting.keeping import HINTS
+from tidemark_core.optimistic.holding.layout import STRINGS, key_of
 from tidemark_core.optimistic.moving import unfinished
-from tidemark_core.optimistic.plane import Assign, KeyspaceLimits, KeyspacePlane, Operate
+from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, KeyspacePlane, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun, finished
 from tidemark_core.optimistic.stamps import ZERO, Stamp
 from tidemark_core.planes import PlaneTable, planes
@@ -27,6 +32,7 @@ UNIT = (5 << 32) + 3
 KEYS = [b"a", b"b", b"c"]
 OPERATIONS = 300
 MAP_MS = 40
+LIMITS = KeyspaceLimits(skew_ms=500, replay_pause_ms=100)
 
 
 class Wrote(NamedTuple):
@@ -41,6 +47,7 @@ class Registers:
     """A client of one range, its operator, and the judge: a read shows all that was answered before it began."""
 
     last: Registers
+    policy = STRICT
 
     def __init__(self, world: Any, history: Any) -> None:
         type(self).last = self
@@ -113,7 +120,7 @@ class Registers:
         self._ask(node, set_(key, value), lambda done: self._wrote(key, value, done))
 
     def _ask(self, node: Any, steps: Any, answer: Callable[[Any], None]) -> None:
-        node.request(Operate(UNIT, self.world.request_number(), 2_000, steps), answer)
+        node.request(Operate(UNIT, self.world.request_number(), 2_000, steps, self.policy), answer)
 
     def _wrote(self, key: bytes, value: bytes, done: Done | Refused) -> None:
         if not isinstance(done, Done) or done.outcome is not Outcome.OK:
@@ -145,9 +152,51 @@ class Registers:
         self.seen[key].append((self.world.now_ms, stamp))
 
 
+class Sloppy(Registers):
+    """A client of a keyspace with sloppy quorums.
+
+    It writes each key once, reads repair nothing, and no range moves: hints alone bring a write to owners that missed
+    it.  Replays end soon, so that many of them fail.
+    """
+
+    policy = Policy(Repair.OFF, sloppy=True)
+
+    def _map(self) -> None:
+        members = tuple(node.member for node in self.world.nodes.values())
+        for node in self.world.nodes.values():
+            if node.core is not None:
+                node.feed(node.life, Cluster(members))
+        super()._map()
+
+    def _move(self) -> None:
+        """A copy would deliver most writes before their hints do."""
+
+    def _write(self, node: Any, key: bytes, value: bytes) -> None:
+        self.seen[value] = []
+        super()._write(node, value, value)
+
+    def _wrote(self, key: bytes, value: bytes, done: Done | Refused) -> None:
+        if isinstance(done, Done) and done.outcome is Outcome.SLOPPY:
+            self.counts["sloppy"] = self.counts.get("sloppy", 0) + 1
+            self.seen[key].append((self.world.now_ms, done.stamp))
+        super()._wrote(key, value, done)
+
+    def _read(self, node: Any, key: bytes) -> None:
+        self._write(node, key, b"%d" % self._asked)
+
+    def judge(self) -> None:
+        """Every acknowledged write is on the disks of a write quorum, and no hint is left."""
+        tables = {node.member: node.disk.durable_tables for node in self.world.nodes.values()}
+        assert [] == [row for each in tables.values() for row in each.scan(HINTS)]
+        for key in (key for key, seen in self.seen.items() if seen and key not in KEYS):
+            place = key_of(UNIT, Place(Sort.STRING, key))
+            holders = [member for member, each in tables.items() if each.get(STRINGS, place) is not None]
+            assert self.record.write(holders), key
+
+
 def with_keyspace(options: Options) -> None:
     def table(limits: Limits) -> PlaneTable:
-        return {**planes(limits), NUMBER: partial(KeyspacePlane, number=NUMBER, limits=KeyspaceLimits(skew_ms=500))}
+        return {**planes(limits), NUMBER: partial(KeyspacePlane, number=NUMBER, limits=LIMITS)}
 
     options.planes = table
     options.faults.wipe = 0.0
@@ -158,8 +207,8 @@ SEEDS = range(7_000, 7_008)
 PROFILES = ("swarm", "replication", "disks")
 
 
-def run(seed: int) -> Any:
-    return run_seed(seed, PROFILES[seed % 3], checkers=(Registers,), adjust=with_keyspace)
+def run(seed: int, judge: type[Registers] = Registers) -> Any:
+    return run_seed(seed, PROFILES[seed % 3], checkers=(judge,), adjust=with_keyspace)
 
 
 def test_d60_d64_d75_a_read_shows_every_write_and_every_read_before_it_while_a_range_moves() -> None:
@@ -177,3 +226,16 @@ def test_d60_d64_d75_a_read_shows_every_write_and_every_read_before_it_while_a_r
 def test_d64_the_judge_finds_writes_that_are_acknowledged_by_one_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Owners, "write", lambda self, stored: bool(stored))
     assert "register" in {run(seed).rule for seed in SEEDS}
+
+
+def test_d73_every_write_that_nodes_kept_for_owners_is_delivered() -> None:
+    counts: dict[str, int] = {}
+    for seed in range(7_008, 7_014):
+        result = run(seed, Sloppy)
+        assert result.passed, f"{result.message}\n{result.replay}\n" + "\n".join(result.story)
+        last = Sloppy.last
+        last.world.run_until(last.world.now_ms + 5_000)
+        last.judge()
+        for what, count in last.counts.items():
+            counts[what] = counts.get(what, 0) + count
+    assert counts["sloppy"] >= 5, counts

@@ -1,12 +1,13 @@
-"""Messages about one range, between a coordinator and the members that own it.
+"""Messages about one range, between a coordinator and the members that own it, or that keep a hint for them.
 
-Each names the range, and the version and floor of the record that its sender acts under.
+Each names the range; those to and from owners also the version and floor of the record that their sender acts under.
 Stays out: their bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from .cells import Element, Place, Row, StringCell
 from .owner import Fate, Source, Verdict
@@ -119,6 +120,38 @@ class LoadAnswer:
     behind: Place | None = None
     refused: Fate | None = None
     record: Range | None = None
+
+
+# --- hints --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Coordinator to a node that owns no copy: keep this row for the owners, and answer once it is on disk (D73)."""
+
+    range: int
+    operation: int
+    attempt: int
+    place: Place
+    row: Row
+
+
+class Refusal(Enum):
+    """Why a node takes no hint."""
+
+    OLD = "old"          # owners may have settled everything of that time already
+    FULL = "full"
+    FUTURE = "future"    # further ahead than clocks may differ (D54)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Node to coordinator: the row is on disk here until owners have it, or why not."""
+
+    range: int
+    operation: int
+    attempt: int
+    refused: Refusal | None = None
 
 
 # --- both ---------------------------------------------------------------------------------------------------

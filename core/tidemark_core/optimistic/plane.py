@@ -2,6 +2,7 @@
 
 A range is a unit.  The node is given the records of all ranges, as it is given the shard map, so it coordinates for
 each of them.  Messages between a node's own coordinator and its own ranges pass through the core like those of others.
+Hints are the node's, not a range's: it keeps those of ranges that it owns no copy of.
 Stays out: families and wire (the node's), who plans moves and rounds (the operator's).
 """
 
@@ -19,7 +20,6 @@ from ..base.effects import (
     PeerDown,
     PeerUp,
     Persist,
-    Put,
     Received,
     Reply,
     RowsDurable,
@@ -35,22 +35,22 @@ from ..base.refusals import Reason, Refused
 from .cells import Place, Row
 from .coordinating.operations import Steps
 from .coordinating.outcomes import To
-from .coordinating.running import Answer, Asked, Coordinator, Hold
+from .coordinating.running import STRICT, Answer, Asked, Coordinator, Hold, Inner, Policy
 from .exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
-from .floors import HintsAsked, HintsGone, PromiseAsked, SyncAsked
+from .floors import HintsAsked, PromiseAsked, SyncAsked
+from .hinting.hints import Bounds
+from .hinting.keeping import HINTS, PROMISES, Keeper
+from .hinting.replaying import Replays, replay
 from .holding.holder import Holder
 from .holding.pulls import LookedAt, Taken
 from .holding.states import decode_standing
 from .holding.unit import Stood
-from .messages import Load, LoadAnswer, RingTold, Store, StoreAnswer
+from .messages import Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
 from .moving import Announced, CopyAsked
-from .owner import Fate, Verdict
+from .owner import Fate, Source, Verdict
 from .ring import Owners, Quorum, Range
 from .stamps import Clock, actor_of
 from .standing import Standing
-
-PROMISES = "ks_promises"
-"""The family of what the node has promised about hints: the time by range."""
 
 TICK = "keyspaces"
 BLANK = Range(0, Owners((), Quorum(0, 0, 0)))
@@ -59,10 +59,23 @@ BLANK = Range(0, Owners((), Quorum(0, 0, 0)))
 
 @dataclass(frozen=True, slots=True)
 class KeyspaceLimits:
-    """The bounds of the plane.  Times are milliseconds."""
+    """The bounds of the plane.  Times are milliseconds.
+
+    skew_ms             a stamp further ahead of the node's clock is refused (D54)
+    tick_ms             what is not answered is asked again so often; a sloppy write waits two of them for owners (D73)
+    write_window_ms     a floor stays so far behind the operator's clock (D68), and no hint is taken that is older than
+                        half of it
+    hint_bytes_max      the hints of the node are no larger together, on disk
+    replays_max         so many hints are replayed at once
+    replay_pause_ms     a replay ends without success after this time, and its range then rests as long
+    """
 
     skew_ms: int = 500
     tick_ms: int = 50
+    write_window_ms: int = 600_000
+    hint_bytes_max: int = 64 << 20
+    replays_max: int = 16
+    replay_pause_ms: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,13 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """The members of all nodes of the cluster, those to ask first in front: they may keep hints (D73)."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Operate:
     """A client asks for an operation; the answer is what its generator returns."""
 
@@ -81,6 +101,7 @@ class Operate:
     request: int
     timeout_ms: int
     steps: Steps[Any]
+    policy: Policy = STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +117,10 @@ class KeyspacePlane:
     """The ranges of one node."""
 
     unit = "range"
-    events = (Assign, Operate, HeldRows, Stood, Taken, LookedAt)
+    events = (Assign, Cluster, Operate, HeldRows, Stood, Taken, LookedAt)
     voices: ClassVar = {
         **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
+        **dict.fromkeys((Keep, Kept), Voice.NODE),
         **dict.fromkeys((Open, Opened, Sketch, Listed, Want, Given, Unanswered), Voice.NODE),
         **dict.fromkeys((Announced, CopyAsked, PromiseAsked, SyncAsked, HintsAsked), Voice.OPERATOR),
     }
@@ -112,7 +134,10 @@ class KeyspacePlane:
         self._number = number
         self._clock = Clock(self.actor, limits.skew_ms)
         self._coordinator = Coordinator(self.me, self._clock, self.records)
-        self._coordinator.nearest = (self.me,)
+        self._coordinator.nearest = self._coordinator.nodes = (self.me,)
+        self._keeper = Keeper(
+            number, self._clock, Bounds(limits.write_window_ms, limits.hint_bytes_max),
+            Replays(limits.replays_max, limits.replay_pause_ms))
         self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
         self._ticking = False
 
@@ -143,7 +168,8 @@ class KeyspacePlane:
         }
 
     def recover(self, stored: Stored) -> None:
-        """Load the standing of every range that is stored."""
+        """Load the standing of every range that is stored, and the hints of the node."""
+        self._keeper.recover(stored.rows(HINTS), stored.rows(PROMISES))
         for unit in stored.units():
             state, _ = stored.unit(unit)
             standing = decode_standing(state)
@@ -156,8 +182,11 @@ class KeyspacePlane:
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event."""
+        self._keeper.hints.began(now_ms)
         effects = self._route(now_ms, event)
-        if not self._ticking and (self._restless or not self._coordinator.idle):
+        if not self._ticking and (
+            self._restless or not self._coordinator.idle or self._keeper.waits(self.records)
+        ):
             self._ticking = True
             effects.append(SetTimer(self._at(0), TICK, now_ms + self.limits.tick_ms))
         return self._own(effects)
@@ -177,9 +206,12 @@ class KeyspacePlane:
             case Operate():
                 return self._operate(now_ms, event)
             case HeldRows(unit, operation, rows):
-                return self._ran(self._coordinator.on_held(now_ms, operation, rows))
+                return self._ran(now_ms, self._coordinator.on_held(now_ms, operation, rows))
             case Assign(unit, record):
                 return self._assign(now_ms, unit, record)
+            case Cluster(members):
+                self._coordinator.nodes = (self.me, *(member for member in members if member != self.me))
+                return []
             case TimerFired():
                 return self._tick(now_ms)
             case PeerUp() | PeerDown() | DiskSpace() | ClockStepped():
@@ -194,7 +226,11 @@ class KeyspacePlane:
             case StoreAnswer() | LoadAnswer() if isinstance(sender, Member):
                 if m.record is not None:
                     self._know(unit, m.record)
-                return self._ran(self._coordinator.on_answer(now_ms, sender, m))
+                return self._ran(now_ms, self._coordinator.on_answer(now_ms, sender, m))
+            case Kept() if isinstance(sender, Member):
+                return self._ran(now_ms, self._coordinator.on_answer(now_ms, sender, m))
+            case Keep():
+                return self._keeper.on_keep(now_ms, sender, m)
             case RingTold(_, record) | Announced(_, record):
                 effects = self._assign(now_ms, unit, record)
                 holder = self.holders.get(unit)
@@ -202,9 +238,7 @@ class KeyspacePlane:
                     return effects
                 return [*effects, *holder.on_message(now_ms, sender, m)]
             case HintsAsked():
-                promise = Put(PROMISES, unit.to_bytes(8, "big"), m.floor_ms.to_bytes(8, "big"))
-                answer = Send(self._at(unit), sender, HintsGone(m.range, m.round))
-                return [Persist(self._at(unit), (promise,), (answer,))]
+                return self._keeper.on_asked(sender, m)
         if holder is None:
             return self._unknown(unit, sender, m)
         self._restless[unit] = holder
@@ -236,8 +270,8 @@ class KeyspacePlane:
     def _operate(self, now_ms: int, m: Operate) -> list[Effect]:
         if m.unit not in self.records:
             return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, f"this node knows no range {self.name(m.unit)}"))]
-        asked = Asked(m.request, m.unit, now_ms + m.timeout_ms)
-        return self._ran(self._coordinator.begin(now_ms, asked, m.steps))
+        asked = Asked(m.request, m.unit, now_ms + m.timeout_ms, m.policy)
+        return self._ran(now_ms, self._coordinator.begin(now_ms, asked, m.steps))
 
     def _assign(self, now_ms: int, unit: int, record: Range) -> list[Effect]:
         effects: list[Effect] = []
@@ -248,7 +282,7 @@ class KeyspacePlane:
             self._restless[unit] = holder
             effects += holder.unit.adopt(record)
         if self._know(unit, record):
-            effects += self._ran(self._coordinator.on_record(now_ms, unit))
+            effects += self._ran(now_ms, self._coordinator.on_record(now_ms, unit))
         return effects
 
     def _know(self, unit: int, record: Range) -> bool:
@@ -262,26 +296,37 @@ class KeyspacePlane:
     def _tick(self, now_ms: int) -> list[Effect]:
         """Repeat what was not answered.  A range at which nothing happens costs nothing."""
         self._ticking = False
-        effects = self._ran(self._coordinator.on_tick(now_ms))
+        effects = [*self._ran(now_ms, self._coordinator.on_tick(now_ms)), *self._replay(now_ms)]
         for unit, holder in list(self._restless.items()):
             effects += holder.on_tick(now_ms)
             if holder.idle:
                 del self._restless[unit]
         return effects
 
+    def _replay(self, now_ms: int) -> list[Effect]:
+        """Replay the next hints, each as a write of this node under the record that it knows (D73)."""
+        effects: list[Effect] = []
+        for number, hint in self._keeper.begin(now_ms, self.records):
+            asked = Asked(
+                Inner(number), hint.range, now_ms + self.limits.replay_pause_ms, source=Source.HINT)
+            steps = replay(hint.place, hint.row)
+            effects += self._ran(now_ms, self._coordinator.begin(now_ms, asked, steps))
+        return effects
+
     # --- effects ------------------------------------------------------------------------------------------
 
-    def _ran(self, ran: Sequence[Any]) -> list[Effect]:
+    def _ran(self, now_ms: int, ran: Sequence[Any]) -> list[Effect]:
         """Return the effects of what the coordinator says."""
         effects: list[Effect] = []
-        waiting = list(ran)
-        for each in waiting:
+        for each in ran:
             match each:
                 case To(member, message):
                     effects.append(Send(self._at(message.range), member, message))
                 case Hold(operation, unit, places):
                     effects += self._hold(operation, unit, places)
-                case Answer(request, value):
+                case Answer(Inner(number), done):
+                    effects += [*self._keeper.replayed(now_ms, number, done.outcome), *self._replay(now_ms)]
+                case Answer(int(request), value):
                     effects.append(Reply(request, value))
         return effects
 

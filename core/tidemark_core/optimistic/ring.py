@@ -36,9 +36,13 @@ class Owners(NamedTuple):
     members: tuple[Member, ...]
     quorum: Quorum
 
+    def missing(self, stored: Collection[Member]) -> int:
+        """Return how many more members must store a write; none where it is 0 or less."""
+        return self.quorum.w - sum(member in stored for member in self.members)
+
     def write(self, stored: Collection[Member]) -> bool:
         """Say whether the members that stored a write are enough."""
-        return sum(member in stored for member in self.members) >= self.quorum.w
+        return self.missing(stored) <= 0
 
     def read(self, answered: Collection[Member]) -> bool:
         """Say whether the members that answered a read are enough."""
@@ -62,6 +66,11 @@ class Range(NamedTuple):
         """All owners and pending ones, each once: a write goes to all of them."""
         more = self.pending.members if self.pending is not None else ()
         return tuple(dict.fromkeys((*self.own.members, *more)))
+
+    def missing(self, stored: Collection[Member]) -> int:
+        """Return how many more members of a list must store a write: of the list that lacks the most (D64)."""
+        own = self.own.missing(stored)
+        return own if self.pending is None else max(own, self.pending.missing(stored))
 
     def write(self, stored: Collection[Member]) -> bool:
         """Say whether a write is acknowledged: by a write quorum of both lists while a move is open (D64)."""

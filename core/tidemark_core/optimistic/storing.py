@@ -33,6 +33,12 @@ def places_of(change: Change) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(place for of, _, _ in _parts(change) for place in _with_meta(of)))
 
 
+def row_of(change: Change) -> tuple[Place, Row]:
+    """Return the place and the row of what a client writes: it has exactly one."""
+    [(place, row, _)] = _parts(change)
+    return place, row
+
+
 def on_store(
     standing: Standing, m: Store, latest_ms: int, held: Mapping[Place, Row]
 ) -> tuple[StoreAnswer, dict[Place, Row]]:

@@ -25,7 +25,7 @@ from tidemark_core.optimistic.coordinating.operations import (
 )
 from tidemark_core.optimistic.coordinating.outcomes import Outcome, To
 from tidemark_core.optimistic.coordinating.reading import Repair
-from tidemark_core.optimistic.coordinating.running import Answer, Asked, Coordinator, Hold
+from tidemark_core.optimistic.coordinating.running import Answer, Asked, Coordinator, Hold, Policy
 from tidemark_core.optimistic.coordinating.writing import Done
 from tidemark_core.optimistic.messages import Load, LoadAnswer, Store, StoreAnswer
 from tidemark_core.optimistic.stamps import Actor, Clock
@@ -158,7 +158,7 @@ def test_d57_a_remove_of_what_is_dead_below_a_promise_ends(node: Node) -> None:
         node.members[member].holds(b"e", {other: live(1, stamp(500, other))})
     for owning in node.members.values():
         owning.standing = owning.standing._replace(promise_ms=1_050)
-    assert Outcome.OK is node.ask(remove_element(KEY, b"e"), repair=Repair.OFF).outcome
+    assert Outcome.OK is node.ask(remove_element(KEY, b"e"), policy=Policy(Repair.OFF)).outcome
     node.coordinator.nearest = (A, C)
     assert NONE == node.ask(get_element(KEY, b"e", node.now))
 
@@ -218,7 +218,7 @@ def test_d64_pages_go_on_where_the_one_before_ended(node: Node) -> None:
     node.ask(remove_element(KEY, b"3"))
     seen, first = [], b""
     while True:
-        page = node.ask(elements(KEY, node.now, first, 2), repair=Repair.OFF)
+        page = node.ask(elements(KEY, node.now, first, 2), policy=Policy(Repair.OFF))
         seen += [element for element, _ in page.values]
         if page.behind is None:
             break

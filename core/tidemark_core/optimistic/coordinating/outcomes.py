@@ -6,13 +6,14 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...base.ids import Member
-from ..messages import Load, RingTold, Store
+from ..messages import Keep, Load, RingTold, Store
 
 
 class Outcome(Enum):
     """The end of an operation."""
 
     OK = "ok"
+    SLOPPY = "sloppy"      # enough only with nodes that keep the change for owners: a read may miss it (D73)
     FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
     BELOW = "below"        # a floor or promises refuse the stamps, which were given: too few members may store them
     UNKNOWN = "unknown"    # fewer than enough have answered; a write may take effect at any later time
@@ -22,4 +23,4 @@ class To(NamedTuple):
     """A message and the member that gets it."""
 
     member: Member
-    message: Store | Load | RingTold
+    message: Store | Load | RingTold | Keep

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...base.ids import Member
 from ..cells import Place, Row
-from ..messages import LoadAnswer, StoreAnswer
+from ..messages import Kept, LoadAnswer, StoreAnswer
 from ..owner import Source
 from ..ring import Range
 from ..stamps import ZERO, Clock, numbers_of
@@ -30,24 +30,40 @@ class Hold(NamedTuple):
     places: tuple[Place, ...]
 
 
+class Inner(NamedTuple):
+    """The request of the node itself; the number is the node's own."""
+
+    number: int
+
+
 class Answer(NamedTuple):
     """The end of an operation; `value` is what its generator returned."""
 
-    request: int
+    request: int | Inner
     value: Any
 
 
 Effect = To | Hold | Answer
 
 
+class Policy(NamedTuple):
+    """The choices of a keyspace for its operations."""
+
+    repair: Repair = Repair.BLOCKING
+    sloppy: bool = False    # nodes that keep a write for owners count for it, and no read need see it (D73)
+
+
+STRICT = Policy()
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operation as a client asks for it.  `deadline_ms` is by the node's clock."""
+    """An operation as it is asked for.  `deadline_ms` is by the node's clock."""
 
-    request: int
+    request: int | Inner
     index: int            # of the range
     deadline_ms: int
-    repair: Repair = Repair.BLOCKING
+    policy: Policy = STRICT
     source: Source = Source.CLIENT
 
 
@@ -72,22 +88,30 @@ class Coordinator:
         self._running: dict[int, _Running] = {}   # by the number of the step that each waits for
         self._numbers = numbers_of(clock.actor)
         self.nearest: Sequence[Member] = ()    # members in the order in which reads ask them
+        self.nodes: Sequence[Member] = ()      # of the cluster, in the order in which sloppy writes ask them
 
     def begin(self, now_ms: int, asked: Asked, steps: Steps[Any]) -> list[Effect]:
         """Start an operation."""
         return self._advance(now_ms, _Running(asked, steps), None)
 
-    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer | LoadAnswer) -> list[Effect]:
+    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer | LoadAnswer | Kept) -> list[Effect]:
         """Take a member's answer; one to an operation that has ended changes nothing."""
         running = self._running.get(m.operation)
         step = running.step if running is not None else None
         if running is None or step is None or running.asked.index != m.range:
             return []
         effects: Sequence[Any]
-        if isinstance(step, Write):
-            effects = step.on_answer(now_ms, sender, m) if isinstance(m, StoreAnswer) else []
-        else:
-            effects = step.on_loaded(sender, m) if isinstance(m, LoadAnswer) else step.on_stored(sender, m)
+        match step, m:
+            case Write(), StoreAnswer():
+                effects = step.on_answer(now_ms, sender, m)
+            case Write(), Kept():
+                effects = step.on_kept(sender, m)
+            case Read(), LoadAnswer():
+                effects = step.on_loaded(sender, m)
+            case Read(), StoreAnswer():
+                effects = step.on_stored(sender, m)
+            case _:
+                effects = []
         return self._follow(now_ms, m.operation, running, effects)
 
     def on_held(self, now_ms: int, operation: int, rows: Mapping[Place, Row]) -> list[Effect]:
@@ -154,12 +178,15 @@ class Coordinator:
         record = self._records[asked.index]
         number = self._numbered(running)
         if isinstance(step, WriteStep):
-            write = Write(number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed)
+            write = Write(
+                number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed,
+                nodes=self.nodes if asked.policy.sloppy else (),
+            )
             running.step = write
             return self._follow(now_ms, number, running, write.begin(now_ms))
         read = Read(
             number, asked.index, record, self._clock, step.places, step.span, me=self._me, order=self.nearest,
-            repair=step.repair or asked.repair,
+            repair=step.repair or asked.policy.repair,
         )
         running.step = read
         return self._follow(now_ms, number, running, read.begin())

@@ -1,20 +1,25 @@
 """Writing: a change goes to all owners, and is done when enough of them have stored it (D60, D64, D65, D76).
 
+A sloppy write that waits in vain asks other nodes to keep the change for the owners (D73).
 One object is one write at its coordinator.  Methods return messages and, once, the outcome.
 Stays out: which members a record names (`ring`); sending, timers and clocks of the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...base.ids import Member
-from ..messages import Change, RingTold, Store, StoreAnswer
+from ..messages import Change, Keep, Kept, RingTold, Store, StoreAnswer
 from ..owner import Fate, Source
 from ..ring import Range
 from ..stamps import Clock, Dot, Stamp
+from ..storing import row_of
 from .outcomes import Outcome, To
+
+PATIENCE = 2
+"""A sloppy write asks so many more nodes to keep the change as it lacks, once in so many ticks."""
 
 
 class Done(NamedTuple):
@@ -32,11 +37,12 @@ class Write:
     """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low.
 
     A change whose stamps are given, not drawn, is `fixed`: a hint, a backup, a remove of what a read found (D57).
+    `nodes` may keep the change for owners, those to ask first in front; a write that is not sloppy has none.
     """
 
     def __init__(
         self, operation: int, index: int, record: Range, clock: Clock, make: Callable[[Dot], Change], *,
-        source: Source = Source.CLIENT, fixed: bool = False,
+        source: Source = Source.CLIENT, fixed: bool = False, nodes: Sequence[Member] = (),
     ) -> None:
         self.operation = operation
         self.index = index          # of the range
@@ -46,12 +52,15 @@ class Write:
         self._make = make
         self._source = source
         self._fixed = fixed
+        self._nodes = nodes
         self._attempt = 0
         self._dot: Dot
         self._change: Change
         self._stored: dict[Member, None] = {}
         self._future: dict[Member, None] = {}
         self._below: dict[Member, None] = {}
+        self._keeps: dict[Member, bool | None] = {}   # asked to keep the change; None: has not answered
+        self._ticks = 0             # of this attempt
         self._settled = True        # no member can have stored any attempt so far
 
     def begin(self, now_ms: int) -> list[Effect]:
@@ -61,10 +70,15 @@ class Write:
         return self._send_to_all()
 
     def resend(self) -> list[Effect]:
-        """Send the attempt again to members that have not answered it."""
-        return [] if self.done else [
-            To(member, self._message) for member in self.record.members
-            if member not in self._stored and member not in self._future and member not in self._below]
+        """Send the attempt again to members that have not answered it; now and then ask more nodes to keep it."""
+        if self.done is not None:
+            return []
+        self._ticks += 1
+        silent = [member for member in self.record.members
+                  if member not in self._stored and member not in self._future and member not in self._below]
+        again = [To(node, self._keep) for node, keeps in self._keeps.items() if keeps is None]
+        more = self._ask(self._missing) if self._ticks % PATIENCE == 0 else []
+        return [*(To(member, self._message) for member in silent), *again, *more]
 
     def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> list[Effect]:
         """Take the answer of a member; one to an earlier attempt counts for nothing (D60).
@@ -80,7 +94,7 @@ class Write:
         match m.verdict.fate:
             case Fate.STORED:
                 self._stored[sender] = None
-                return self._end(Outcome.OK) if self.record.write(self._stored) else []
+                return self._judge()
             case Fate.NEWER | Fate.BELOW if self._fixed:
                 self._clock.saw(m.verdict.above)
                 self._below[sender] = None
@@ -96,6 +110,13 @@ class Write:
                 return [To(sender, RingTold(self.index, self.record)), To(sender, self._message)]
         return []
 
+    def on_kept(self, sender: Member, m: Kept) -> list[Effect]:
+        """Count a node that keeps this attempt; ask the next one in place of a node that does not (D73)."""
+        if self.done is not None or m.attempt != self._attempt or self._keeps.get(sender, False) is not None:
+            return []
+        self._keeps[sender] = m.refused is None
+        return self._judge() if m.refused is None else self._ask(1)
+
     def on_record(self, record: Range) -> list[Effect]:
         """Go on under a newer record: the same cells, counted from none (D65)."""
         if self.done is not None or record.version <= self.record.version:
@@ -107,6 +128,25 @@ class Write:
         """End without knowing: what was sent may be stored, now or later (D76)."""
         return [] if self.done else self._end(Outcome.UNKNOWN)
 
+    def _judge(self) -> list[Effect]:
+        """End where the owners that stored the change are enough, or they and the nodes that keep it."""
+        if self.record.write(self._stored):
+            return self._end(Outcome.OK)
+        return self._end(Outcome.SLOPPY) if self._missing <= 0 else []
+
+    @property
+    def _missing(self) -> int:
+        """How many more owners must store the change, or nodes keep it."""
+        return self.record.missing(self._stored) - sum(keeps is True for keeps in self._keeps.values())
+
+    def _ask(self, count: int) -> list[Effect]:
+        """Ask the next nodes to keep the change, none that is an owner or a pending one."""
+        nodes = [node for node in self._nodes if node not in self._keeps and not self.record.holds(node)][:count]
+        if nodes:
+            self._settled = False
+        self._keeps.update(dict.fromkeys(nodes))
+        return [To(node, self._keep) for node in nodes]
+
     def _on_future(self) -> list[Effect]:
         """All owners refuse our stamp, and none has stored any: nothing was changed, and no try will be taken soon."""
         everybody = all(member in self._future for member in self.record.members)
@@ -115,7 +155,7 @@ class Write:
     def _send_to_all(self) -> list[Effect]:
         self._settled = self._attempt == 0
         self._attempt += 1
-        self._stored, self._future, self._below = {}, {}, {}
+        self._stored, self._future, self._below, self._keeps, self._ticks = {}, {}, {}, {}, 0
         return [To(member, self._message) for member in self.record.members]
 
     @property
@@ -124,6 +164,10 @@ class Write:
             self.index, self.record.version, self.record.floor_ms, self.operation, self._attempt, self._source,
             self._change,
         )
+
+    @property
+    def _keep(self) -> Keep:
+        return Keep(self.index, self.operation, self._attempt, *row_of(self._change))
 
     def _end(self, outcome: Outcome) -> list[Effect]:
         self.done = Done(outcome, self._dot.stamp, tuple(self._stored))
