@@ -180,6 +180,26 @@ def test_d66_a_span_that_is_asked_for_behind_the_record_of_a_move_shows_no_row_o
     assert [()] == [answer.rows for answer in machine.take(LoadAnswer) if answer.refused is None]
 
 
+def test_d66_no_row_is_read_that_a_record_deletes_while_it_is_not_durable() -> None:
+    machine = Machine(D, Standing(D, CALM))
+    machine.put({STRING: cell(400)})
+    machine.settle()
+    machine.hear(RingTold(INDEX, MOVING))
+    machine.run(machine.unit.grow())
+    while machine.reads:
+        machine.read()
+    machine.hear(load(8))
+    machine.hear(store(StringWrite(KEY, cell(300)), version=8))
+    while machine.reads:
+        machine.read()
+    machine.settle()
+    machine.run(machine.unit.grow())
+    machine.settle()
+    assert [()] == [answer.rows for answer in machine.take(LoadAnswer)] and {STRING: cell(300)} == machine.rows()
+    tally = machine.unit.tree.tally(b"", END)
+    assert tally is not None and 1 == tally.rows
+
+
 def test_d66_a_copy_that_ends_under_another_record_ends_no_copy_of_the_new_one() -> None:
     machine = Machine(D, Standing(D, MOVING, copying=True))
     machine.settle()

@@ -60,6 +60,7 @@ class Hands:
         self._writes: dict[int, tuple[Tree, list[_Weights]]] = {}   # not durable yet
         self._facts: set[int] = set()   # of them, those that every later answer rests on
         self._number = 0
+        self._wipe: int | None = None   # the newest write that deletes all rows
         self._deciding = False
 
     def submit(self, places: Sequence[Place], job: Job) -> list[Effect]:
@@ -69,7 +70,9 @@ class Hands:
             hand = self._hands.get(place)
             if hand is None:
                 hand = self._hands[place] = _Hand()
-                missing.append(place)
+                hand.known = self.bare
+                if not hand.known:
+                    missing.append(place)
             hand.users += 1
         self._jobs.append((tuple(places), job))
         if not missing:
@@ -94,8 +97,14 @@ class Hands:
             self._hands[place].writing -= 1
             self._release(place)
 
+    @property
+    def bare(self) -> bool:
+        """Whether rows are on the disk that are gone: the write that deletes them all is not durable."""
+        return self._wipe in self._facts
+
     def forget(self) -> None:
-        """All rows of the range are gone; what is being read is void, and the tree is a new one."""
+        """All rows go with the write of this job; what is being read is void, and the tree is a new one."""
+        self._wipe = self._number
         self.tree = Tree()
         for hand in self._hands.values():
             hand.known, hand.row = True, None

@@ -205,8 +205,7 @@ class Unit:
     def grow(self) -> list[Effect]:
         """Read the next leaf that the tree does not know, that is too large, or that the floor has thinned out."""
         tree = self.tree
-        scan = tree.next_scan(self.standing.record.floor_ms)
-        if scan is None:
+        if self._hands.bare or (scan := tree.next_scan(self.standing.record.floor_ms)) is None:
             return []
         return self._walks.begin(scan.first, scan.behind, PAGES_MAX, lambda rows, rest: self._grown(tree, rows, rest))
 
