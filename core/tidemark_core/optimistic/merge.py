@@ -81,16 +81,24 @@ def value_of(row: Element, cleared: Stamp, now_ms: int, floor_ms: int = 0) -> by
 # --- what a floor collects ----------------------------------------------------------------------------------
 
 
-def collectable(cell: StringCell | ElementCell, floor_ms: int, cleared: Stamp = ZERO) -> bool:
+def collectable(cell: StringCell | ElementCell, floor_ms: int) -> bool:
     """Say whether a cell may go at a floor, a time in milliseconds that all writes below have settled (D59)."""
-    if cell.stamp.ms > floor_ms:
-        return False
-    return cell.dead or _expired(cell, floor_ms) or (cell.stamp <= cleared and cleared.ms <= floor_ms)
+    return cell.stamp.ms <= floor_ms and (cell.dead or _expired(cell, floor_ms))
 
 
 def collected(row: Element, floor_ms: int, cleared: Stamp) -> Element:
-    """Return a row without its collectable cells."""
-    return {actor: cell for actor, cell in row.items() if not collectable(cell, floor_ms, cleared)}
+    """Return a row without the cells that the floor collects, or that a clear has made void (D58)."""
+    return {actor: cell for actor, cell in row.items() if cell.stamp > cleared and not collectable(cell, floor_ms)}
+
+
+def collected_meta(meta: Meta, floor_ms: int) -> Meta | None:
+    """Return the row of a key without a clear that the floor has reached, None where both stamps are below it (D59).
+
+    The clear says what is void at this member, so it is left out behind the elements that it removed.
+    """
+    if max(meta).ms <= floor_ms:
+        return None
+    return meta if meta.cleared.ms > floor_ms else Meta(greatest=meta.greatest)
 
 
 def _expired(cell: StringCell | ElementCell, now_ms: int) -> bool:

@@ -118,7 +118,8 @@ def take_element(
     `shown` says that a client sets a field of a Map, so that its value must be the one that the field shows (D60).
     """
     verdicts = {actor: _of_element(standing, origin, held.get(actor), meta, cell) for actor, cell in row.items()}
-    stored = {actor: row[actor] for actor, verdict in verdicts.items() if verdict.fate is Fate.STORED}
+    stored = {actor: cell for actor, cell in row.items()
+              if verdicts[actor].fate is Fate.STORED and cell.stamp > meta.cleared}
     merged = merge_elements(held, stored)
     verdict = worst(verdicts.values())
     if verdict.fate is Fate.NEWER and not shown:
@@ -151,10 +152,11 @@ def take_clear(standing: Standing, origin: Origin, held: Meta, cleared: Stamp) -
 def _of_element(
     standing: Standing, origin: Origin, held: ElementCell | None, meta: Meta, cell: ElementCell
 ) -> Verdict:
-    """A client's add must be above the clear (D58); a hint's was acknowledged, and is removed by it."""
-    if origin.source in (Source.CLIENT, Source.BACKUP) and not cell.dead and cell.stamp <= meta.cleared:
-        return Verdict(Fate.BELOW, meta.cleared)
-    return judged(standing, origin, held, cell)
+    """A cell up to the clear is void: the clear is stored for it.  A client's add must be above the clear (D58)."""
+    if cell.stamp > meta.cleared:
+        return judged(standing, origin, held, cell)
+    added = origin.source in (Source.CLIENT, Source.BACKUP) and not cell.dead
+    return Verdict(Fate.BELOW, meta.cleared) if added else STORED
 
 
 def _for(origin: Origin, verdict: Verdict) -> Verdict:

@@ -43,6 +43,7 @@ from .hinting.keeping import HINTS, PROMISES, Keeper
 from .hinting.replaying import Replays, replay
 from .holding.holder import Holder
 from .holding.pulls import LookedAt, Taken
+from .holding.removing import Removed
 from .holding.states import decode_standing
 from .holding.unit import Stood
 from .messages import Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
@@ -117,7 +118,7 @@ class KeyspacePlane:
     """The ranges of one node."""
 
     unit = "range"
-    events = (Assign, Cluster, Operate, HeldRows, Stood, Taken, LookedAt)
+    events = (Assign, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed)
     voices: ClassVar = {
         **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
         **dict.fromkeys((Keep, Kept), Voice.NODE),
@@ -201,7 +202,7 @@ class KeyspacePlane:
                 return self._on_message(now_ms, address.id, sender, message)
             case RowsRead() | RowsScanned() | RowsDurable():
                 return self._on_disk(now_ms, event.address.id, event)
-            case Stood() | Taken() | LookedAt():
+            case Stood() | Taken() | LookedAt() | Removed():
                 return self._on_disk(now_ms, event.unit, event)
             case Operate():
                 return self._operate(now_ms, event)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from .cells import Element, Meta, Place, Row, Sort, StringCell
-from .merge import collectable, collected
+from .merge import collectable, collected, collected_meta
 from .messages import Change, ClearWrite, ElementWrite, Load, LoadAnswer, RowsWrite, Store, StoreAnswer, StringWrite
 from .owner import Fate, Origin, Taken, Verdict, closed, take_clear, take_element, take_string, worst
 from .standing import Standing
@@ -30,7 +30,12 @@ def of_element(key: bytes, element: bytes) -> tuple[Place, ...]:
 
 def places_of(change: Change) -> tuple[Place, ...]:
     """Return the places of the rows that a member must know before it takes a change."""
-    return tuple(dict.fromkeys(place for of, _, _ in _parts(change) for place in _with_meta(of)))
+    return with_metas(place for place, _, _ in _parts(change))
+
+
+def with_metas(places: Iterable[Place]) -> tuple[Place, ...]:
+    """Return places with those of the rows that say what a clear has made void there."""
+    return tuple(dict.fromkeys(each for place in places for each in _with_meta(place)))
 
 
 def row_of(change: Change) -> tuple[Place, Row]:
@@ -72,7 +77,7 @@ def on_load(
 
 
 def kept(rows: Mapping[Place, Row], floor_ms: int) -> dict[Place, Row]:
-    """Return rows without the cells that a floor collects; a row that has no other cell is left out."""
+    """Return rows without what a floor collects or a clear among them made void; a row without a rest is left out."""
     left: dict[Place, Row] = {}
     for place, row in rows.items():
         match row:
@@ -80,7 +85,8 @@ def kept(rows: Mapping[Place, Row], floor_ms: int) -> dict[Place, Row]:
                 if not collectable(row, floor_ms):
                     left[place] = row
             case Meta():
-                left[place] = row
+                if (meta := collected_meta(row, floor_ms)) is not None:
+                    left[place] = meta
             case _:
                 cells = collected(row, floor_ms, _meta(rows, place.key).cleared)
                 if cells:

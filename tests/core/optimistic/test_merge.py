@@ -11,6 +11,7 @@ from tidemark_core.optimistic.cells import Element, Meta, StringCell, encode_ele
 from tidemark_core.optimistic.merge import (
     collectable,
     collected,
+    collected_meta,
     live_cells,
     merge_elements,
     merge_metas,
@@ -129,26 +130,38 @@ def test_d55_a_deleted_string_and_one_that_was_never_written_show_nothing() -> N
 
 
 @pytest.mark.parametrize(
-    ("cell", "cleared", "goes"),
+    ("cell", "goes"),
     [
-        (dead(1, stamp(3)), ZERO, True),
-        (dead(1, stamp(4)), ZERO, False),
-        (live(1, stamp(3)), ZERO, False),
-        (live(1, stamp(3), b"x", 3), ZERO, True),
-        (live(1, stamp(3), b"x", 4), ZERO, False),
-        (live(1, stamp(4), b"x", 2), ZERO, False),
-        (live(1, stamp(2)), stamp(3), True),
-        (live(1, stamp(2)), stamp(4), False),
-        (live(1, stamp(3, B)), stamp(3, A), False),
-        (StringCell(stamp(3), True, 0, b""), ZERO, True),
-        (StringCell(stamp(4), True, 0, b""), ZERO, False),
-        (StringCell(stamp(1), False, 0, b"x"), ZERO, False),
+        (dead(1, stamp(3)), True),
+        (dead(1, stamp(4)), False),
+        (live(1, stamp(3)), False),
+        (live(1, stamp(3), b"x", 3), True),
+        (live(1, stamp(3), b"x", 4), False),
+        (live(1, stamp(4), b"x", 2), False),
+        (StringCell(stamp(3), True, 0, b""), True),
+        (StringCell(stamp(4), True, 0, b""), False),
+        (StringCell(stamp(1), False, 0, b"x"), False),
     ],
 )
-def test_d59_a_floor_collects_what_is_dead_expired_or_cleared_at_or_below_it(
-    cell: Any, cleared: Stamp, goes: bool
-) -> None:
-    assert goes is collectable(cell, 3, cleared)
+def test_d59_a_floor_collects_what_is_dead_or_expired_at_or_below_it(cell: Any, goes: bool) -> None:
+    assert goes is collectable(cell, 3)
+
+
+def test_d58_a_cell_up_to_a_clear_is_void_at_any_floor() -> None:
+    row = {A: live(1, stamp(7)), B: live(1, stamp(7, B)), C: dead(1, stamp(6, C))}
+
+    assert {B: row[B]} == collected(row, 3, stamp(7))
+    assert row == collected(row, 3, ZERO)
+
+
+@pytest.mark.parametrize(("meta", "left"), [
+    (Meta(stamp(2), stamp(3)), None),
+    (Meta(ZERO, stamp(3)), None),
+    (Meta(stamp(3), stamp(4)), Meta(ZERO, stamp(4))),
+    (Meta(stamp(4), stamp(4)), Meta(stamp(4), stamp(4))),
+])
+def test_d59_a_floor_collects_a_clear_and_then_the_row_of_the_key(meta: Meta, left: Meta | None) -> None:
+    assert left == collected_meta(meta, 3)
 
 
 @given(elements, stamps | st.just(ZERO), times, st.integers(0, 3))

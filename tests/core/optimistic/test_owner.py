@@ -153,13 +153,28 @@ def test_d60_a_field_that_is_set_must_be_the_one_that_is_shown() -> None:
     assert Verdict(Fate.NEWER, stamp(60)) == take_element(OWNER, origin, HELD, meta, overtaken, shown=True).verdict
 
 
-def test_d58_an_add_at_or_below_a_clear_is_refused_and_a_hint_of_one_is_stored() -> None:
+def test_d58_an_add_at_or_below_a_clear_is_refused_and_void_cells_of_others_are_not_stored() -> None:
     meta, row = Meta(stamp(70), stamp(70)), {A: live(4, stamp(70), b"x")}
 
     assert Taken(Verdict(Fate.BELOW, stamp(70))) == take_element(OWNER, of(Source.CLIENT), {}, meta, row)
     assert Fate.BELOW is take_element(OWNER, of(Source.BACKUP), {}, meta, row).verdict.fate
-    assert Taken(STORED, element=row) == take_element(OWNER, of(Source.HINT), {}, meta, row)
-    assert Taken(STORED, element=row) == take_element(OWNER, of(Source.OWNER), {}, meta, row)
+    assert Taken(STORED) == take_element(OWNER, of(Source.HINT), {}, meta, row)
+    assert Taken(STORED) == take_element(OWNER, of(Source.OWNER), {}, meta, row)
+    above = {B: live(1, stamp(71, B))}
+    assert Taken(STORED, element=above, meta=Meta(stamp(70), stamp(71, B))) == take_element(
+        OWNER, of(Source.OWNER), {}, meta, {**row, **above})
+
+
+@pytest.mark.parametrize("source", Source)
+def test_d58_a_dead_cell_up_to_a_clear_is_not_stored_from_any_source(source: Source) -> None:
+    """A remove of what a read found before the clear came; also below a floor."""
+    for ms in (5, 70):
+        assert Taken(STORED) == take_element(OWNER, of(source), {}, Meta(stamp(70), stamp(70)), {A: dead(4, stamp(ms))})
+
+
+def test_d58_d62_an_owner_that_removed_what_a_clear_made_void_takes_none_of_it_below_the_floor() -> None:
+    meta = Meta(stamp(70), stamp(70))
+    assert Taken(STORED) == take_element(OWNER, of(Source.OWNER), {}, meta, {A: live(4, stamp(5))})
 
 
 def test_d62_of_cells_with_different_verdicts_the_worst_is_told_and_all_that_may_be_stored_is() -> None:
@@ -227,4 +242,6 @@ def test_d60_an_element_that_is_told_as_stored_is_there_or_greater_cells(
     assert merge_elements(now, held) == now, "nothing that was there is lost"
     assert all(cell.stamp <= greatest for actor, cell in now.items() if held.get(actor) != cell)
     if taken.verdict.fate is Fate.STORED:
-        assert merge_elements(now, row) == now
+        lasting = {actor: cell for actor, cell in row.items() if cell.stamp > meta.cleared}
+        assert merge_elements(now, lasting) == now
+    assert all(cell.stamp > meta.cleared for actor, cell in now.items() if held.get(actor) != cell), "none is void"

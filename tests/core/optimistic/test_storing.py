@@ -15,7 +15,7 @@ from tidemark_core.optimistic.messages import (
 )
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
 from tidemark_core.optimistic.standing import Standing
-from tidemark_core.optimistic.storing import kept, of_element, of_string, on_load, on_store, places_of
+from tidemark_core.optimistic.storing import kept, of_element, of_string, on_load, on_store, places_of, with_metas
 
 from .cases import A as ACTOR
 from .cases import B as OTHER
@@ -84,9 +84,19 @@ def test_d72_a_read_is_given_nothing_that_the_floor_collects() -> None:
         Place(Sort.ELEMENT, b"another", b"f"): {ACTOR: live(1, stamp(8))},
     }
     shown = {
-        META: Meta(stamp(9), stamp(60)),
+        META: Meta(greatest=stamp(60)),
         ELEMENT: {OTHER: live(1, stamp(50, OTHER))},
         Place(Sort.ELEMENT, b"another", b"f"): {ACTOR: live(1, stamp(8))},
     }
     assert shown == kept(rows, 10) == dict(on_load(ME, Load(INDEX, 7, 10, 5, 1, ()), rows.items()).rows)
-    assert rows == kept(rows, 7)
+    assert {**rows, ELEMENT: shown[ELEMENT]} == kept(rows, 7), "a clear above the floor makes void too"
+
+
+def test_d59_the_row_of_a_key_is_left_out_below_the_floor_and_what_its_clear_made_void_too() -> None:
+    rows: dict[Place, Row] = {META: Meta(stamp(8), stamp(9)), ELEMENT: {ACTOR: live(1, stamp(8)),
+                                                                        OTHER: live(1, stamp(9, OTHER))}}
+    assert {ELEMENT: {OTHER: live(1, stamp(9, OTHER))}} == kept(rows, 10)
+
+
+def test_d58_an_element_is_read_with_the_row_of_its_key() -> None:
+    assert (META, ELEMENT, STRING) == with_metas((ELEMENT, STRING, META))

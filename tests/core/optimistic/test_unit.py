@@ -29,8 +29,9 @@ from tidemark_core.optimistic.messages import (
 )
 from tidemark_core.optimistic.owner import Fate, Source
 from tidemark_core.optimistic.ring import Owners, Quorum, aborted, begun, finished
+from tidemark_core.optimistic.stamps import ZERO
 from tidemark_core.optimistic.standing import Standing
-from tidemark_core.optimistic.storing import of_element, of_string
+from tidemark_core.optimistic.storing import kept, of_element, of_string
 
 from .cases import A as ACTOR
 from .cases import live, stamp
@@ -336,11 +337,11 @@ changes = st.one_of(
 @settings(max_examples=150)
 @given(st.data())
 def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_rows(data: st.DataObject) -> None:
-    """Changes come while others are read and written; floors rise; the process stops and starts again."""
+    """Changes come while others are read, written and removed; floors rise; the process stops and starts again."""
     machine = Machine()
     asked: dict[int, Store] = {}
     for number in range(data.draw(st.integers(0, 25))):
-        match data.draw(st.sampled_from("ssslrrrwwwfx")):
+        match data.draw(st.sampled_from("ssslrrrwwwfgx")):
             case "s":
                 asked[number] = store(data.draw(changes), number)
                 machine.hear(asked[number])
@@ -356,14 +357,20 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
                 floor_ms = machine.unit.standing.record.floor_ms + data.draw(st.integers(0, 5))
                 machine.hear(PromiseAsked(INDEX, number, 7, floor_ms))
                 machine.hear(RingTold(INDEX, CALM._replace(floor_ms=floor_ms)))
+            case "g":
+                machine.run(machine.unit.grow())
             case "x":
                 machine.start()
         judge(machine, asked)
     machine.settle()
     judge(machine, asked)
-    machine.run(machine.unit.grow())
-    machine.settle()
-    floor_ms = machine.unit.standing.record.floor_ms
+    for _ in range(5):
+        machine.run(machine.unit.grow())
+        machine.settle()
+    floor_ms, rows = machine.unit.standing.record.floor_ms, machine.rows()
+    left = kept(rows, floor_ms)
+    assert machine.unit.removing.idle and all(left.get(place) == row for place, row in rows.items() if not (
+        isinstance(row, Meta) and row.cleared == ZERO)), "nothing void is left"
     built = Tree()
     assert built.next_scan(floor_ms) is not None
     weighed = [weight for place, row in sorted(machine.rows().items(), key=lambda item: item[0])
@@ -373,7 +380,7 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
 
 def judge(machine: Machine, asked: dict[int, Store]) -> None:
     """Each answer that has left says what is on the disk by now."""
-    rows = machine.rows()
+    rows, floor_ms = machine.rows(), machine.unit.standing.record.floor_ms
     for loaded in machine.take(LoadAnswer):
         for place, row in loaded.rows:
             assert merge_rows(rows[place], row) == rows[place]
@@ -384,8 +391,9 @@ def judge(machine: Machine, asked: dict[int, Store]) -> None:
             case StringWrite(key, written):
                 assert rows[Place(Sort.STRING, key)] >= written  # type: ignore[operator]
             case ElementWrite(key, element, row):
-                held = rows[Place(Sort.ELEMENT, key, element)]
-                assert held[ACTOR] >= row[ACTOR]  # type: ignore[index, operator]
+                held, meta = rows.get(Place(Sort.ELEMENT, key, element), {}), rows.get(Place(Sort.META, key), Meta())
+                assert isinstance(held, dict) and isinstance(meta, Meta)
+                assert row[ACTOR].stamp <= meta.cleared or held[ACTOR] >= row[ACTOR]
             case ClearWrite(key, cleared):
-                meta = rows[Place(Sort.META, key)]
-                assert isinstance(meta, Meta) and meta.cleared >= cleared
+                meta = rows.get(Place(Sort.META, key), Meta())
+                assert isinstance(meta, Meta) and (meta.cleared >= cleared or cleared.ms <= floor_ms)

@@ -19,9 +19,9 @@ from .layout import family_of, key_of, write_of
 
 
 class Decided(NamedTuple):
-    """The decision of a job: rows to write, other writes, and what leaves once all of it is durable."""
+    """The decision of a job: rows to write, None to remove one, other writes, and what leaves once all is durable."""
 
-    rows: Mapping[Place, Row]
+    rows: Mapping[Place, Row | None]
     then: tuple[Effect, ...] = ()
     writes: tuple[Write, ...] = ()
 
@@ -137,16 +137,18 @@ class Hands:
         writes: list[Write] = list(decided.writes)
         for place, row in decided.rows.items():
             hand = self._hands.setdefault(place, _Hand())
-            before = weigh(place, hand.row, self.floor_ms) if hand.row is not None else None
+            before, after = (self._weigh(place, each) for each in (hand.row, row))
             hand.known, hand.row = True, row
             hand.users += 1
             hand.writing += 1
-            after = weigh(place, row, self.floor_ms)
             self.tree.writing(encode_place(place))
             weighed.append(_Weights(place, before, after))
             writes.append(write_of(self.address.id, place, row))
         self._writes[number] = self.tree, weighed
         return Persist(self.address, tuple(writes), (*decided.then, Feed(RowsDurable(self.address, number))))
+
+    def _weigh(self, place: Place, row: Row | None) -> Weighed | None:
+        return weigh(place, row, self.floor_ms) if row is not None else None
 
     def _release(self, place: Place) -> None:
         hand = self._hands[place]

@@ -16,6 +16,7 @@ from ..stamps import Clock
 from ..standing import Standing
 from .copying import Copying
 from .pulls import LookedAt, Pulls, Taken
+from .removing import Removed
 from .syncing import Syncing
 from .unit import Stood, Unit
 
@@ -38,7 +39,8 @@ class Holder:
     def idle(self) -> bool:
         """Whether nothing is under way, and no operator waits."""
         exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle
-        return exchanges and self.unit.tree.settled and not self._awaits
+        unit = self.unit
+        return exchanges and unit.tree.settled and unit.removing.idle and not self._awaits
 
     def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
         """Take a message of a coordinator, of another member or of the operator."""
@@ -58,13 +60,15 @@ class Holder:
                 effects = self.unit.on_message(now_ms, sender, m)
         return [*effects, *self._go_on(now_ms)]
 
-    def on_event(self, now_ms: int, m: RowsRead | RowsScanned | RowsDurable | Stood | Taken | LookedAt) -> list[Effect]:
+    def on_event(
+        self, now_ms: int, m: RowsRead | RowsScanned | RowsDurable | Stood | Removed | Taken | LookedAt
+    ) -> list[Effect]:
         """Take what the disk says."""
         effects = self.pulls.on_event(now_ms, m) if isinstance(m, Taken | LookedAt) else self.unit.on_event(m)
         return [*effects, *self._go_on(now_ms)]
 
     def on_tick(self, now_ms: int) -> list[Effect]:
-        """Ask again what was not answered, give up a silent source, and read what the tree does not know."""
+        """Ask again what was not answered, give up a silent source, go on with trees and removals."""
         effects = self.unit.grow()
         self.copying.on_tick()
         self.syncing.on_tick()

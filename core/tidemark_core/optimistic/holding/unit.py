@@ -7,11 +7,11 @@ Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
 from ...base.ids import Address, Peer
-from ..cells import Place, Row, Sort, encode_place
+from ..cells import Meta, Place, Row, Sort, encode_place
 from ..exchanging.giving import on_open, on_sketch, on_want, unanswered
 from ..exchanging.messages import Open, Sketch, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
@@ -22,9 +22,10 @@ from ..owner import Source, Verdict
 from ..ring import Range
 from ..stamps import Clock
 from ..standing import Standing, adopted
-from ..storing import kept, on_load, on_store, places_of
+from ..storing import BARE, kept, on_load, on_store, places_of, with_metas
 from .hands import Decided, Hands
 from .layout import family_of, span_of
+from .removing import Removed, Removing
 from .states import encode_standing
 from .walks import Rows, Then, Walks
 
@@ -49,6 +50,7 @@ class Unit:
         self._hands = Hands(address, Tree())
         self._hands.floor_ms = standing.record.floor_ms
         self._walks = Walks(address)
+        self.removing = Removing(address, self._hands, self._walks)
 
     @property
     def tree(self) -> Tree:
@@ -72,7 +74,7 @@ class Unit:
                 return self._walk(m.first, m.behind, PAGES_MAX, lambda rows, rest: self._hands.submit(
                     (), lambda _: self._give(sender, m, lambda: on_sketch(m, self.weighed(rows), rest))))
             case Want():
-                return self._hands.submit(m.places, lambda held: self._give(
+                return self._hands.submit(with_metas(m.places), lambda held: self._give(
                     sender, m, lambda: on_want(m, kept(held, self.standing.record.floor_ms))))
             case PromiseAsked():
                 return self._hands.submit((), lambda _: self._promise(sender, m))
@@ -82,7 +84,14 @@ class Unit:
         answer, rows = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
         for row in rows.values():
             self._clock.saw(greatest(row))
+        self._note_clears(held, rows)
         return Decided(rows, (Send(self.address, sender, answer),))
+
+    def _note_clears(self, held: Mapping[Place, Row], rows: Mapping[Place, Row]) -> None:
+        """Have the removal go through the elements of keys that are cleared."""
+        for place, row in rows.items():
+            if isinstance(row, Meta) and row.cleared != cast("Meta", held.get(place, BARE)).cleared:
+                self.removing.cleared(place.key)
 
     def _load(self, sender: Peer, m: Load) -> list[Effect]:
         """A span is read first: a write that was acknowledged before this message came is in it."""
@@ -152,11 +161,12 @@ class Unit:
     def _wipe(self) -> tuple[Write, ...]:
         self._hands.forget()
         self._walks.forget()
+        self.removing.forget()
         return tuple(DeleteRange(family_of(sort), *span_of(self.address.id, sort)) for sort in Sort)
 
     # --- what the shell says ------------------------------------------------------------------------------
 
-    def on_event(self, m: RowsRead | RowsScanned | RowsDurable | Stood) -> list[Effect]:
+    def on_event(self, m: RowsRead | RowsScanned | RowsDurable | Stood | Removed) -> list[Effect]:
         """Take what the disk says."""
         match m:
             case RowsRead():
@@ -167,6 +177,9 @@ class Unit:
                 self._hands.on_durable(m)
             case Stood():
                 self.durable = m.standing
+            case Removed():
+                self.removing.on_removed(m)
+                return self.grow()
         return []
 
     # --- exchanges that this member began -------------------------------------------------------------------
@@ -196,6 +209,7 @@ class Unit:
 
         def job(held: Mapping[Place, Row]) -> Decided:
             answer, changed = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
+            self._note_clears(held, changed)
             return Decided(changed, (Feed(event(answer.verdict)),))
 
         return self._hands.submit(places_of(change), job)
@@ -203,15 +217,18 @@ class Unit:
     # --- the tree -----------------------------------------------------------------------------------------
 
     def grow(self) -> list[Effect]:
-        """Read the next leaf that the tree does not know, that is too large, or that the floor has thinned out."""
+        """Go on with the removal, and read the next leaf that is unknown, too large, or that the floor thinned out."""
         tree = self.tree
-        if self._hands.bare or (scan := tree.next_scan(self.standing.record.floor_ms)) is None:
-            return []
-        return self._walks.begin(scan.first, scan.behind, PAGES_MAX, lambda rows, rest: self._grown(tree, rows, rest))
+        effects = self.removing.go_on()
+        if self._hands.bare or self.removing.full or (scan := tree.next_scan(self.standing.record.floor_ms)) is None:
+            return effects
+        return [*effects, *self._walks.begin(scan.first, scan.behind, PAGES_MAX, lambda rows, rest: self._grown(
+            tree, rows, rest))]
 
     def _grown(self, tree: Tree, rows: Rows, rest: bytes | None) -> list[Effect]:
+        self.removing.found(rows, known=tree.ready)
         tree.scanned(self.weighed(rows), rest)
-        return self.grow() if tree is self.tree else []
+        return self.grow()
 
     def weighed(self, rows: Iterable[tuple[Place, Row]]) -> list[Weighed]:
         """Return rows as the tree knows them, without those that the floor collects."""
