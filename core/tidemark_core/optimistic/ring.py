@@ -1,7 +1,7 @@
 """Ring: who owns a token range, who is about to, and which answers are enough for a write or a read.
 
 A key's hash names its range; the ranges of a keyspace are equally long.  The metadata store holds one record a range,
-and each change of it is one compare-and-swap.  Stays out: choosing owners, and when a move may be finished.
+and each change of it is one compare-and-swap.  Stays out: choosing owners (`placing`), and when a move may be finished.
 """
 
 from __future__ import annotations
