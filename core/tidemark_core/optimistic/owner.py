@@ -117,6 +117,8 @@ def take_element(
 
     `shown` says that a client sets a field of a Map, so that its value must be the one that the field shows (D60).
     """
+    # A void cell must not hide one of a lesser dot, which another owner stores that has removed the void one already.
+    held = {actor: cell for actor, cell in held.items() if cell.stamp > meta.cleared}
     verdicts = {actor: _of_element(standing, origin, held.get(actor), meta, cell) for actor, cell in row.items()}
     stored = {actor: cell for actor, cell in row.items()
               if verdicts[actor].fate is Fate.STORED and cell.stamp > meta.cleared}

@@ -172,6 +172,15 @@ def test_d58_a_dead_cell_up_to_a_clear_is_not_stored_from_any_source(source: Sou
         assert Taken(STORED) == take_element(OWNER, of(source), {}, Meta(stamp(70), stamp(70)), {A: dead(4, stamp(ms))})
 
 
+def test_d58_a_void_cell_hides_no_cell_of_a_lesser_dot() -> None:
+    """An owner that has removed the void cell stores the dead one; both must end with the same row."""
+    meta, incoming = Meta(stamp(40), stamp(60)), {A: dead(1, stamp(60, B)), B: live(1, stamp(60, B))}
+    held = {A: live(2, stamp(35)), C: live(3, stamp(50, C))}
+    here = take_element(OWNER, of(Source.OWNER), held, meta, incoming)
+    there = take_element(OWNER, of(Source.OWNER), {C: held[C]}, meta, incoming)
+    assert here.element == there.element == {**incoming, C: held[C]} and STORED == here.verdict
+
+
 def test_d58_d62_an_owner_that_removed_what_a_clear_made_void_takes_none_of_it_below_the_floor() -> None:
     meta = Meta(stamp(70), stamp(70))
     assert Taken(STORED) == take_element(OWNER, of(Source.OWNER), {}, meta, {A: live(4, stamp(5))})
@@ -239,7 +248,8 @@ def test_d60_an_element_that_is_told_as_stored_is_there_or_greater_cells(
 ) -> None:
     taken = take_element(standing, origin, held, meta, row, shown=shown)
     now, greatest = taken.element or held, (taken.meta or meta).greatest
-    assert merge_elements(now, held) == now, "nothing that was there is lost"
+    there = {actor: cell for actor, cell in held.items() if cell.stamp > meta.cleared}
+    assert merge_elements(now, there) == now, "nothing that was there is lost, but for what is void"
     assert all(cell.stamp <= greatest for actor, cell in now.items() if held.get(actor) != cell)
     if taken.verdict.fate is Fate.STORED:
         lasting = {actor: cell for actor, cell in row.items() if cell.stamp > meta.cleared}
