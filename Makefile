@@ -71,8 +71,9 @@ assets: $(INSTALLED) ## Build the programs of the Kubernetes tests, once; needs 
 durations: $(INSTALLED) ## Write tests/run/durations.json from the results of the last `make test` or `make test-full`.
 	$(BIN)/python -m tests.run.durations $(wildcard $(RESULTS)/tests.xml $(RESULTS)/full.xml)
 
-sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 300); a failure prints the line that replays it.
+sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 300), and as many of keyspaces; a failure prints its replay.
 	$(call bounded,seeds,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
+	$(call bounded,keyspaces,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS) --profile keyspace
 
 mutants: $(INSTALLED) ## Find the seeds that catch the simulator's mutants, after a profile or a fault has changed.
 	$(BIN)/python tools/mutant_seeds.py

@@ -16,6 +16,8 @@ from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 
+from .keyspaces.run import PROFILE as KEYSPACE
+from .keyspaces.traces import TRACES
 from .processes import in_processes
 from .profiles import PROFILES
 from .runner import STEPS, Result, run_seed
@@ -36,9 +38,19 @@ OF_READERS = {
     "reader_slow_members": "reader_slow", "reader_holes": "reader_gaps_hole", "reader_trims": "reader_gaps_trim",
 }
 
+REQUIRED_OF_KEYSPACES = (
+    *(f"trace_{name.replace(' ', '_')}" for name in TRACES),
+    "moves_begun", "moves_finished", "moves_aborted", "rounds_begun", "floors_raised", "crashes", "cuts", "isolations",
+    "partitions", "slow_links", "clocks_within", "clocks_beyond", "wiped_disks", "old_images", "images_noticed",
+    "core_range_withdrawn", "write_ok", "write_sloppy", "write_unknown", "write_future", "getdel_ok", "read_ok",
+    "read_unknown", "pages",
+)
+"""The same of many runs of keyspaces."""
+
 REQUIRED_FROM_RUNS = 200
 RARE = dict.fromkeys(
-    ("rollbacks_lost", "reader_slow_members", "reader_trims", "copies_changes_committed", "entries_given_up"), 1_000)
+    ("rollbacks_lost", "reader_slow_members", "reader_trims", "copies_changes_committed", "entries_given_up",
+     *REQUIRED_OF_KEYSPACES), 1_000)
 """How many runs require the counts that some 200 seeds in a row leave at 0."""
 
 SUMMARY = (
@@ -71,10 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
                 seconds = time.monotonic() - started
                 print(f"{done}/{options.runs} runs, {len(failed)} failed, {done / seconds:.1f} runs/s", flush=True)
     seconds = time.monotonic() - started
-    counts = _summary(totals)
-    missing = [
-        name for name in REQUIRED
-        if not counts[name] and done >= RARE.get(name, REQUIRED_FROM_RUNS) and options.profile is None]
+    required = REQUIRED_OF_KEYSPACES if options.profile == KEYSPACE else REQUIRED if options.profile is None else ()
+    counts = {**dict.fromkeys(required, 0), **totals} if options.profile == KEYSPACE else _summary(totals)
+    missing = [name for name in required if not counts[name] and done >= RARE.get(name, REQUIRED_FROM_RUNS)]
     if options.json:
         print(
             json.dumps(
@@ -101,7 +112,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tidemark_sim", description="Simulate Tidemark's core.")
     parser.add_argument("--seed", type=int, required=True, help="first seed")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to run")
-    parser.add_argument("--profile", choices=list(PROFILES), help="kind of run; default: all in turn by seed")
+    parser.add_argument("--profile", choices=[*PROFILES, KEYSPACE], help="kind of run; default: all of shards in turn")
     parser.add_argument("--steps", type=int, default=STEPS, help="events before faults stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")

@@ -41,6 +41,7 @@ from .copies_mutants import COPIES_MUTANTS
 from .crowd import CrowdOptions, remembered
 from .delivery_mutants import DELIVERY_MUTANTS
 from .documents_mutants import DOCUMENTS_MUTANTS
+from .keyspaces.mutants import KEYSPACE_MUTANTS
 from .latest_mutants import LATEST_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
 from .loss_mutants import LOSS_MUTANTS
@@ -493,4 +494,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SPACE_MUTANTS,
     *REACH_MUTANTS,
     *TRUST_MUTANTS,
+    *KEYSPACE_MUTANTS,
 )

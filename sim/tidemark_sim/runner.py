@@ -17,6 +17,8 @@ from tidemark_core.replication import log as core_log
 from . import liveness
 from .crowd import remembered
 from .dice import Dice
+from .keyspaces.run import PROFILE as KEYSPACE
+from .keyspaces.run import run as run_keyspace
 from .profiles import PROFILES, Options, draw
 from .trace import Trace, Violation
 from .world import World
@@ -52,7 +54,7 @@ class Result:
 
 
 def profile_of(seed: int, profile: str | None) -> str:
-    """Return the profile a seed runs with: all in turn, unless one was asked for."""
+    """Return the profile a seed runs with: all of shards in turn, unless one was asked for."""
     names = list(PROFILES)
     return profile or names[seed % len(names)]
 
@@ -82,27 +84,23 @@ def run_seed(
     `mutant` makes a context in which the product lacks a repair; `checkers` are judges beside the usual ones.
     """
     name = profile_of(seed, profile)
-    result = Result(seed, name)
-    dice = Dice(seed)
-    options = draw(name, dice)
-    if adjust:
-        adjust(options)
-    trace = Trace(live)
-    world: World | None = None
-    with mutant(), _marks_every(options.cluster.mark_entries), remembered(options.crowd):
+    result, dice, trace = Result(seed, name), Dice(seed), Trace(live)
+    with mutant():
         try:
-            world = World(options, dice, trace, checkers)
-            world.begin()
-            world.run_faults(steps)
-            liveness.finish(world)
+            if name == KEYSPACE:
+                assert not checkers and adjust is None, "runs of keyspaces have a judge and options of their own"
+                run_keyspace(dice, trace, steps)
+                result.time_ms = trace.now_ms
+            else:
+                _run_shards(result, dice, trace, steps, checkers, adjust)
         except Violation as violation:
             result.rule, result.message = violation.rule, str(violation)
         except DEFECTS as defect:
             where = traceback.extract_tb(defect.__traceback__)[-1]
             result.rule = str(defect).split(":")[0][:40] or type(defect).__name__
             result.message = f"{type(defect).__name__}: {defect} ({where.name}, line {where.lineno})"
-    if world is not None:
-        result.events, result.time_ms, result.step = world.events, world.now_ms, trace.step
+    result.step = trace.step
+    result.events = result.events or trace.step
     result.counts = dict(sorted(trace.counts.items()))
     result.digest = trace.digest()
     if not result.passed:
@@ -110,3 +108,20 @@ def run_seed(
         extra = "" if steps == STEPS else f" --steps {steps}"
         result.replay = f"python -m tidemark_sim --seed {seed} --profile {name}{extra}"
     return result
+
+
+def _run_shards(
+    result: Result, dice: Dice, trace: Trace, steps: int, checkers: tuple[Any, ...],
+    adjust: Callable[[Options], None] | None,
+) -> None:
+    options = draw(result.profile, dice)
+    if adjust:
+        adjust(options)
+    with _marks_every(options.cluster.mark_entries), remembered(options.crowd):
+        world = World(options, dice, trace, checkers)
+        try:
+            world.begin()
+            world.run_faults(steps)
+            liveness.finish(world)
+        finally:
+            result.events, result.time_ms = world.events, world.now_ms

@@ -1,4 +1,4 @@
-"""The world of one run: a queue of events ordered by time and birth, and the two phases of a run.
+"""The world of one run: everything that takes part in it, and the two phases of a run.
 
 First everything may break and safety is judged after every step; then faults stop and liveness is judged.
 Stays out: what happens at an event; the parts know.
@@ -6,8 +6,6 @@ Stays out: what happens at an event; the parts know.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from typing import Any
 
 from tidemark_core.base.effects import PeerDown, PeerUp, Send
@@ -32,21 +30,16 @@ from .profiles import Options
 from .shard_map import ShardMap
 from .subscribers import Subscriber
 from .successors import Successors
+from .timeline import Timeline
 from .trace import Trace
 
 
-class World:
+class World(Timeline):
     """Everything of one run."""
 
     def __init__(self, options: Options, dice: Dice, trace: Trace, extra_checkers: tuple[Any, ...] = ()) -> None:
+        super().__init__(dice, trace)
         self.options = options
-        self.dice = dice
-        self.trace = trace
-        self.now_ms = 0
-        self.events = 0
-        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._born = 0
-        self._requests = 0
         self._lineages = 0
         self._told_down: dict[tuple[str, str], bool] = {}
         cluster = options.cluster
@@ -73,29 +66,6 @@ class World:
         self.faults = Faults(self)
         self.successors = Successors(self)
         self.impostor = Impostor(self) if options.impostor.every_ms else None
-
-    # --- the queue ----------------------------------------------------------------------------------------
-
-    def after(self, delay_ms: int, action: Callable[..., object], *arguments: Any) -> None:
-        """Run `action(*arguments)` in `delay_ms`."""
-        self._born += 1
-        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._born, action, arguments))
-
-    def idle(self) -> None:
-        """The event under way found nothing to do: it does not count."""
-        self.events -= 1
-
-    def step(self) -> None:
-        """Let the next event happen."""
-        self.now_ms, _, action, arguments = heapq.heappop(self._queue)
-        self.events += 1
-        self.trace.step += 1
-        self.trace.now_ms = self.now_ms
-        action(*arguments)
-
-    def request_number(self) -> int:
-        self._requests += 1
-        return self._requests
 
     def lineage(self) -> bytes:
         """Return a lineage that no shard had before."""
@@ -132,16 +102,6 @@ class World:
             self.after(self.dice.between(50, 200), self.impostor.tick)
         self.documents.begin()
         self.crowd.begin()
-
-    def run_faults(self, events: int) -> None:
-        while self.events < events:
-            self.step()
-
-    def run_until(self, deadline_ms: int) -> None:
-        """Let everything happen that is due up to `deadline_ms`."""
-        while self._queue and self._queue[0][0] <= deadline_ms:
-            self.step()
-        self.now_ms = max(self.now_ms, deadline_ms)
 
     # --- links --------------------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from tests.core import test_operator_crashes as crashes
 from tests.core import test_trust as trust
 from tests.core.copies import test_fetching as fetching
 from tests.core.documents import test_document_shard as document_shard
+from tests.core.optimistic import test_copying as keyspace_copies
+from tests.core.optimistic import test_hinting as keyspace_hints
 from tests.core.replication import test_coordinator as coordinator
 from tests.core.replication import test_recovery as recovery
 from tests.core.support import A, Node, begun_cluster
@@ -61,6 +63,8 @@ STORIES: dict[str, Callable[[], None]] = {
     "U73b fold": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,
     "U73b": upr.test_u73b_members_that_fold_alike_are_compared_and_agree,
     "T10b chain": lambda: trust.test_t10b_a_copy_is_compared_with_the_headers_around_it(Node(A)),
+    "D61": keyspace_copies.test_d61_rows_that_come_under_another_record_are_not_stored,
+    "D73 start": keyspace_hints.test_d73_a_wiped_node_that_starts_again_refuses_a_hint_older_than_its_start,
     "O44 no patience": partitions.test_o44_elections_become_rare_where_they_do_not_help,
 }
 """Mutants that fewer than one seed in thousands shows: a story leads straight to the moment that they break."""

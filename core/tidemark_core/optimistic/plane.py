@@ -151,7 +151,7 @@ class KeyspacePlane:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, as the last tick found it."""
-        return not self._restless and self._coordinator.idle
+        return not self._restless and self._coordinator.idle and not self._keeper.waits(self.records)
 
     def name(self, unit: int) -> str:
         """Return what people call a range: its keyspace and its index."""

@@ -1,0 +1,68 @@
+"""A run: perhaps a trace, then chance or not, then healing.
+
+Stays out: one seed's result (`runner`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..dice import Dice
+from ..network import NetworkOptions
+from ..trace import Trace
+from .healing import finish
+from .options import RangeOptions, draw
+from .story import Story
+from .traces import TRACES
+from .traces.trace import Trace as Told
+from .world import RangeWorld
+
+PROFILE = "keyspace"
+TRACED = 0.3
+"""The chance that a run begins with a trace."""
+ALONE = 0.5
+"""The chance that it ends with it: what comes by chance may mend what the trace broke."""
+STEPS_MAX = 1_200
+"""The events by chance are fewer than in other profiles: a run has one range."""
+
+
+def play(told: Told, dice: Dice, trace: Trace) -> RangeWorld:
+    """Play a trace in a calm world."""
+    options = RangeOptions(
+        told.nodes, told.quorum, network=NetworkOptions(delay_ms_max=1), sync_ms=1, read_ms=0, repair=told.repair,
+        sloppy=told.sloppy, replay_pause_ms=told.replay_pause_ms)
+    world = RangeWorld(options, dice, trace, manual=True)
+    told.play(Story(world))
+    return world
+
+
+def go_on(world: RangeWorld, options: RangeOptions) -> None:
+    """Let chance go on where a trace has ended."""
+    world.network.cut.clear()
+    world.network.slow.clear()
+    world.network.options = options.network
+    world.options = options
+    world.faults.options = options.faults
+    world.manual = False
+    for part in (world.operator, world.clients, world.faults):
+        world.after(world.dice.between(0, 40), part.tick)
+
+
+def run(dice: Dice, trace: Trace, steps: int) -> RangeWorld:
+    """Run everything, up to the first broken promise."""
+    options = draw(dice)
+    if not dice.chance(TRACED):
+        world = RangeWorld(options, dice, trace)
+        world.begin()
+    else:
+        told = TRACES[dice.pick(sorted(TRACES))]
+        trace.count(f"trace_{told.name.replace(' ', '_')}")
+        world = play(told, dice, trace)
+        if dice.chance(ALONE):
+            finish(world)
+            return world
+        go_on(world, replace(
+            options, nodes=told.nodes, quorum=told.quorum, repair=told.repair, sloppy=told.sloppy))
+    world.run_faults(world.events + min(steps, STEPS_MAX))
+    finish(world)
+    return world
