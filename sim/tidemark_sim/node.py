@@ -56,6 +56,7 @@ from tidemark_core.replication.settings import Configure
 
 from .disk import Disk, Image, Queued, StoredPlane
 from .pull import Pull
+from .timers import Timers
 from .trace import Violation
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class Node:
         self.told: dict[ShardId, SynchroSettings] = {}
         self._heard: dict[ShardId, tuple[int, SynchroSettings]] = {}
         self._rollbacks: dict[ShardId, list[Entry]] = {}   # records written in this life, not confirmed here
-        self._timers: dict[tuple[Address, str], int] = {}
-        self._timer_token = 0
+        self._timers = Timers(world, self._on_timer, self._holds)
         self._pulls: dict[ShardId, Pull] = {}
         self._requests: dict[int, tuple[Any, Callable[[Any], None]]] = {}
 
@@ -342,7 +342,7 @@ class Node:
             elif kind is Feed:
                 feeds.append(effect.event)
             elif kind is SetTimer:
-                self._set_timer(effect)
+                self._timers.set(effect, lambda at_ms: self.clock.at_monotonic(at_ms) - world.now_ms)
             elif kind is Released:
                 checkers.node_released(self, effect)
                 world.readings.released(self, effect.shard)
@@ -497,25 +497,9 @@ class Node:
 
     # --- timers -------------------------------------------------------------------------------------------
 
-    def _set_timer(self, effect: SetTimer) -> None:
-        key = (effect.address, effect.name)
-        if effect.at_ms is None:
-            self._timers.pop(key, None)
-            return
-        self._timer_token += 1
-        self._timers[key] = self._timer_token
-        delay = max(0, self.clock.at_monotonic(effect.at_ms) - self.world.now_ms)
-        self.world.after(delay, self._fire, key, self._timer_token, self.life)
-
-    def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:
-        if self.life != life or self._timers.get(key) != token:
-            self.world.idle()
-            return
-        if self._holds(self._fire, key, token, life):
-            return
-        del self._timers[key]
-        self.world.trace.note(self.name, "timer", key[1])
-        self.turn((TimerFired(*key),))
+    def _on_timer(self, event: TimerFired) -> None:
+        self.world.trace.note(self.name, "timer", event.name)
+        self.turn((event,))
 
     # --- snapshots ----------------------------------------------------------------------------------------
 

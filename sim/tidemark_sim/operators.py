@@ -29,6 +29,8 @@ from tidemark_core.replication.records import (
     StartChange,
 )
 
+from .timers import Timers
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -51,8 +53,7 @@ class Operator:
         self._missed: dict[str, int] = {}
         self._requests: dict[int, Callable[[Any], None]] = {}
         self._returning: dict[tuple[ShardId, str], int] = {}
-        self._timers: dict[tuple[Address, str], int] = {}
-        self._timer_token = 0
+        self._timers = Timers(world, self._on_timer)
 
     @property
     def alive(self) -> bool:
@@ -235,7 +236,7 @@ class Operator:
             elif kind is LoadMetadata:
                 world.metadata.load(self, effect)
             elif kind is SetTimer:
-                self._set_timer(effect)
+                self._timers.set(effect, lambda at_ms: at_ms - (world.now_ms + self.skew_ms))
             elif kind is Reply:
                 world.trace.note(self.name, "reply", effect.value)
                 answer = self._requests.pop(effect.request, None)
@@ -251,20 +252,6 @@ class Operator:
             else:
                 raise TypeError(f"an operator cannot run {effect!r}")
 
-    def _set_timer(self, effect: SetTimer) -> None:
-        key = (effect.address, effect.name)
-        if effect.at_ms is None:
-            self._timers.pop(key, None)
-            return
-        self._timer_token += 1
-        self._timers[key] = self._timer_token
-        delay = max(0, effect.at_ms - (self.world.now_ms + self.skew_ms))
-        self.world.after(delay, self._fire, key, self._timer_token, self.life)
-
-    def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:
-        if self.life != life or self._timers.get(key) != token:
-            self.world.idle()
-            return
-        del self._timers[key]
-        self.world.trace.note(self.name, "timer", key[1])
-        self.turn(TimerFired(*key))
+    def _on_timer(self, event: TimerFired) -> None:
+        self.world.trace.note(self.name, "timer", event.name)
+        self.turn(event)

@@ -22,7 +22,6 @@ from tidemark_core.base.effects import (
     ScanRows,
     Send,
     SetTimer,
-    TimerFired,
     Trace,
 )
 from tidemark_core.base.ids import Address, Member, Peer
@@ -33,6 +32,7 @@ from tidemark_core.optimistic.plane import KeyspacePlane
 from tidemark_core.planes import PlaneTable, planes
 
 from ..disk import Disk, Queued, StoredPlane, Tables
+from ..timers import Timers
 
 if TYPE_CHECKING:
     from .world import RangeWorld
@@ -58,8 +58,7 @@ class Node:
         self.skew_ms = 0            # how far the wall clock is ahead of the true time
         self.clock = ShellClock(0, 0)
         self._syncing = 0
-        self._timers: dict[tuple[Address, str], int] = {}
-        self._timer_token = 0
+        self._timers = Timers(world, lambda event: self.turn((event,)))
         self._requests: dict[int, Callable[[Any], None]] = {}
 
     @property
@@ -207,7 +206,7 @@ class Node:
                 case Feed(event):
                     feeds.append(event)
                 case SetTimer():
-                    self._set_timer(effect)
+                    self._timers.set(effect, lambda at_ms: self.clock.at_monotonic(at_ms) - world.now_ms)
                 case Reply(request, value):
                     answer = self._requests.pop(request, None)
                     if answer is not None:
@@ -253,22 +252,3 @@ class Node:
             rows = tables.scan(effect.family, effect.first, effect.behind)
             page = tuple(rows[: effect.rows_max])
             self.turn((RowsScanned(effect.address, effect.tag, page, len(rows) > len(page)),))
-
-    # --- timers -------------------------------------------------------------------------------------------
-
-    def _set_timer(self, effect: SetTimer) -> None:
-        key = (effect.address, effect.name)
-        if effect.at_ms is None:
-            self._timers.pop(key, None)
-            return
-        self._timer_token += 1
-        self._timers[key] = self._timer_token
-        delay = max(0, self.clock.at_monotonic(effect.at_ms) - self.world.now_ms)
-        self.world.after(delay, self._fire, key, self._timer_token, self.life)
-
-    def _fire(self, key: tuple[Address, str], token: int, life: int) -> None:
-        if self.life != life or self._timers.get(key) != token:
-            self.world.idle()
-            return
-        del self._timers[key]
-        self.turn((TimerFired(*key),))
