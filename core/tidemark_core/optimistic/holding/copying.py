@@ -9,7 +9,7 @@ from ...base.effects import Effect
 from ...base.ids import Member
 from ..exchanging.pulling import Ended, Outcome
 from ..moving import Copy
-from .pulls import Pulls, mismatch
+from .pulls import Pulls, Series, mismatch
 from .unit import Unit
 
 
@@ -17,11 +17,9 @@ class Copying:
     """The copy of one range under the record that the unit has now."""
 
     def __init__(self, unit: Unit, pulls: Pulls) -> None:
+        self.series = Series(pulls)
         self._unit = unit
-        self._pulls = pulls
         self._copy: Copy | None = None
-        self._running: tuple[int, Member] | None = None    # the exchange that is under way, and its source
-        self._rests = False     # until the next tick, behind an exchange that failed
 
     @property
     def done(self) -> int | None:
@@ -38,41 +36,29 @@ class Copying:
         """Pull from the next owner; nothing where no move is open, or the exchange before has not ended."""
         unit, record = self._unit, self._unit.standing.record
         if record.pending is None or unit.standing.me not in record.pending.members:
-            self._stop()
+            self.series.stop()
             self._copy = None
             return []
         if self._copy is None or self._copy.record != record:
-            self._stop()
+            self.series.stop()
             self._copy = Copy(unit.standing.me, record)
-        if self._running is not None or self._rests or not unit.tree.ready:
+        if not self.series.free or not unit.tree.ready:
             return []
         sources = self._copy.sources()
         if not sources:
             return []
         source = sources[0]
-        number, effects = self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
-        self._running = number, source
-        return effects
-
-    def on_tick(self) -> None:
-        """Go on behind an exchange that failed."""
-        self._rests = False
+        return self.series.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
 
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and another owner comes first now."""
-        if self._copy is not None and self._running is not None:
-            self._copy.failed(self._running[1])
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._running is not None:
-            self._pulls.stop(self._running[0])
-            self._running = None
+        if self._copy is not None and self.series.source is not None:
+            self._copy.failed(self.series.source)
+        self.series.stop()
 
     def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
         """Go on with another owner; one that gave nothing is asked again behind the others, later."""
         copy = self._copy
-        self._running = None
         if copy is None:
             return []
         if ended.outcome is Outcome.COMPLETE:
@@ -80,7 +66,6 @@ class Copying:
             if copy.done and self._unit.standing.copying:
                 return self._unit.copied(copy.record.version)
             return self.go_on(now_ms)
-        self._rests = True
         copy.failed(source)
         if ended.outcome is Outcome.MISMATCH:
             copy.mismatched(source)

@@ -47,7 +47,7 @@ class Holder:
         match m:
             case Opened() | Listed() | Given() | Unanswered():
                 self._silent = 0
-                effects = self.pulls.on_answer(now_ms, sender, m)  # type: ignore[arg-type]
+                effects = self.pulls.on_answer(now_ms, sender, m)
             case SyncAsked():
                 effects = self.syncing.on_asked(now_ms, sender, m)
             case Announced(_, record):
@@ -70,8 +70,8 @@ class Holder:
     def on_tick(self, now_ms: int) -> list[Effect]:
         """Ask again what was not answered, give up a silent source, go on with trees and removals."""
         effects = self.unit.grow()
-        self.copying.on_tick()
-        self.syncing.on_tick()
+        self.copying.series.on_tick()
+        self.syncing.series.on_tick()
         if self.pulls.idle:
             self._silent = 0
         else:

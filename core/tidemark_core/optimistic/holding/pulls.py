@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...base.effects import Effect, Send, Trace
-from ...base.ids import Address, Member
+from ...base.ids import Address, Member, Peer
 from ..exchanging.messages import Given, Listed, Opened, Unanswered
 from ..exchanging.pulling import Effect as Step
-from ..exchanging.pulling import Ended, Look, LookAt, Pull, Take, To
+from ..exchanging.pulling import Ended, Look, LookAt, Outcome, Pull, Take, To
 from ..exchanging.tree import Weighed
 from ..owner import Verdict
 from ..stamps import Actor, numbers_of
@@ -67,7 +67,7 @@ class Pulls:
         self._running[number] = pull, then
         return number, self._run(now_ms, number, pull.begin())
 
-    def on_answer(self, now_ms: int, sender: Member, m: Answer) -> list[Effect]:
+    def on_answer(self, now_ms: int, sender: Peer, m: Answer) -> list[Effect]:
         """Take the answer of a source; one to an exchange that has ended changes nothing."""
         found = self._running.get(m.exchange.number)
         if found is None or found[0].source != sender:
@@ -128,3 +128,39 @@ class Pulls:
             case Ended():
                 del self._running[number]
                 return then(step)
+
+
+class Series:
+    """The exchanges that one caller has run, one after the other.  Behind one that failed it rests until the tick."""
+
+    def __init__(self, pulls: Pulls) -> None:
+        self.source: Member | None = None    # of the exchange that is under way
+        self._pulls = pulls
+        self._number = 0
+        self._rests = False
+
+    @property
+    def free(self) -> bool:
+        """Whether the next exchange may begin."""
+        return self.source is None and not self._rests
+
+    def begin(self, now_ms: int, source: Member, then: Then) -> list[Effect]:
+        """Pull from a member; `then` takes the end, unless the exchange is stopped."""
+        self._number, effects = self._pulls.begin(now_ms, source, lambda ended: self._ended(ended, then))
+        self.source = source
+        return effects
+
+    def stop(self) -> None:
+        """End the exchange that is under way without a result."""
+        if self.source is not None:
+            self._pulls.stop(self._number)
+            self.source = None
+
+    def on_tick(self) -> None:
+        """Go on behind an exchange that failed."""
+        self._rests = False
+
+    def _ended(self, ended: Ended, then: Then) -> list[Effect]:
+        self.source = None
+        self._rests = ended.outcome is not Outcome.COMPLETE
+        return then(ended)

@@ -9,7 +9,7 @@ from ...base.effects import Effect, Send
 from ...base.ids import Member, Peer
 from ..exchanging.pulling import Ended, Outcome
 from ..floors import SyncAsked, Synced
-from .pulls import Pulls, mismatch
+from .pulls import Pulls, Series, mismatch
 from .unit import Unit
 
 
@@ -17,14 +17,12 @@ class Syncing:
     """The exchanges of one range for the newest round that was asked for."""
 
     def __init__(self, unit: Unit, pulls: Pulls) -> None:
+        self.series = Series(pulls)
         self._unit = unit
-        self._pulls = pulls
         self._asked: SyncAsked | None = None
         self._operator: Peer | None = None
         self._left: dict[Member, None] = {}     # sources without a complete exchange
         self._mismatched = False    # the round never ends here
-        self._running: tuple[int, Member] | None = None    # the exchange that is under way, and its source
-        self._rests = False         # until the next tick, behind an exchange that failed
 
     @property
     def idle(self) -> bool:
@@ -37,7 +35,7 @@ class Syncing:
             return []
         self._operator = sender
         if self._asked != m:
-            self._stop()
+            self.series.stop()
             self._asked, self._mismatched = m, False
             self._left = dict.fromkeys(m.sources)
         return self.go_on(now_ms)
@@ -46,41 +44,26 @@ class Syncing:
         """Pull from the next source; say so when none is left."""
         m, operator = self._asked, self._operator
         if m is not None and m.version != self._unit.standing.record.version:
-            self._stop()
+            self.series.stop()
             self._asked = m = self._operator = operator = None
-        if m is None or operator is None or self._running is not None or not self._unit.tree.ready:
-            return []
-        if self._mismatched or self._rests:
+        if m is None or operator is None or self._mismatched or not self.series.free or not self._unit.tree.ready:
             return []
         if not self._left:
             self._operator = None
             return [Send(self._unit.address, operator, Synced(m.range, m.round))]
         source = next(iter(self._left))
-        number, effects = self._pulls.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
-        self._running = number, source
-        return effects
-
-    def on_tick(self) -> None:
-        """Go on behind an exchange that failed."""
-        self._rests = False
+        return self.series.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
 
     def give_up(self) -> None:
         """End the exchange that is under way: its source is silent, and comes again behind the others."""
-        if self._running is not None:
-            self._put_behind(self._running[1])
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._running is not None:
-            self._pulls.stop(self._running[0])
-            self._running = None
+        if self.series.source is not None:
+            self._put_behind(self.series.source)
+        self.series.stop()
 
     def _ended(self, now_ms: int, source: Member, ended: Ended) -> list[Effect]:
-        self._running = None
         if ended.outcome is Outcome.COMPLETE:
             del self._left[source]
             return self.go_on(now_ms)
-        self._rests = True
         self._put_behind(source)
         if ended.outcome is Outcome.MISMATCH:
             self._mismatched = True
