@@ -5,7 +5,7 @@ Stays out: mutants of shards (`tidemark_sim.mutants`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -191,7 +191,7 @@ def _no_reply_floor(stack: ExitStack) -> None:
     """Answers with different floors are mixed."""
     on_loaded = Read.on_loaded
 
-    def mixing(self: Read, sender: Member, m: LoadAnswer) -> list[Any]:
+    def mixing(self: Read, sender: Member, m: LoadAnswer) -> Sequence[Any]:
         if m.refused is None and m.version == self.record.version and m.attempt == self._attempt:
             m = replace(m, floor_ms=self.record.floor_ms)
         return on_loaded(self, sender, m)

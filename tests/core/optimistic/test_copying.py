@@ -70,8 +70,8 @@ def settle(machines: Iterable[Puller], lost: float = 0.0, dice: random.Random | 
                 busy = True
                 if dice is not None and dice.random() < lost:
                     continue
-                if each.to in of:
-                    of[each.to].hear(each.message, machine.me)  # type: ignore[index]
+                if isinstance(each.to, Member) and each.to in of:
+                    of[each.to].hear(each.message, machine.me)
 
 
 def text(key: bytes, ms: int, value: bytes = b"x") -> dict[Place, Row]:

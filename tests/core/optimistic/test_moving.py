@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.moving import Copy, sources_needed, unfinished
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun
 
@@ -35,9 +36,9 @@ def test_d66_a_staying_owner_copies_too_and_itself_counts() -> None:
 
 
 @pytest.mark.parametrize("me", [C, D])
-def test_d66_who_is_no_pending_owner_copies_nothing(me: object) -> None:
+def test_d66_who_is_no_pending_owner_copies_nothing(me: Member) -> None:
     with pytest.raises(ValueError, match="is no pending owner"):
-        Copy(me, CALM if me is D else MOVING)  # type: ignore[arg-type]
+        Copy(me, CALM if me is D else MOVING)
 
 
 @pytest.mark.parametrize("quorum", [Quorum(3, 2, 2), Quorum(3, 1, 3), Quorum(3, 3, 2), Quorum(3, 2, 3)])

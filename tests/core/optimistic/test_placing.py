@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -98,10 +99,10 @@ def test_d63_members_are_the_first_owner_of_equally_many_ranges(case: Case) -> N
 
 
 @given(cases(), st.randoms(use_true_random=False))
-def test_d63_the_same_arguments_give_the_same_owners(case: Case, random: object) -> None:
+def test_d63_the_same_arguments_give_the_same_owners(case: Case, random: Random) -> None:
     partitions, known, n = case
     other = list(known.items())
-    random.shuffle(other)  # type: ignore[attr-defined]
+    random.shuffle(other)
 
     assert placed(partitions, dict(other), n) == placed(partitions, known, n)
 

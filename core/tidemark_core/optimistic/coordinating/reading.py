@@ -73,14 +73,14 @@ class Read:
         self._stored: dict[Member, None] = {}             # they hold all that was found
         self._given: dict[Member, None] = {}
 
-    def begin(self) -> list[Effect]:
+    def begin(self) -> list[To]:
         """Ask the first members that are enough."""
         self._attempt += 1
         self._asked, self._refused, self._answers, self._stored = {}, {}, {}, {}
         self._merged = None
         return self._ask_enough()
 
-    def resend(self) -> list[Effect]:
+    def resend(self) -> Sequence[Effect]:
         """Ask every member that has not answered, also those that were not asked before."""
         if self.done is not None:
             return []
@@ -90,7 +90,7 @@ class Read:
         self._asked.update(dict.fromkeys(missing))
         return [To(member, self._load) for member in missing]
 
-    def on_loaded(self, sender: Member, m: LoadAnswer) -> list[Effect]:
+    def on_loaded(self, sender: Member, m: LoadAnswer) -> Sequence[Effect]:
         """Take what a member holds.  Only answers to this attempt with the highest floor count (D65, D72)."""
         if (effects := self._on_news(m)) is not None:
             return effects
@@ -105,7 +105,7 @@ class Read:
         self._answers[sender] = m
         return self._on_enough() if self.record.read(self._answers) else []
 
-    def on_stored(self, sender: Member, m: StoreAnswer) -> list[Effect]:
+    def on_stored(self, sender: Member, m: StoreAnswer) -> Sequence[Effect]:
         """Take what became of a repair at a member."""
         if (effects := self._on_news(m)) is not None:
             return effects
@@ -117,7 +117,7 @@ class Read:
             self._stored[sender] = None
         return self._finish(Outcome.OK) if self.record.write(self._stored) else []
 
-    def on_record(self, record: Range) -> list[Effect]:
+    def on_record(self, record: Range) -> list[To]:
         """Start over under a newer record, or a higher floor: cells that were read before may be collected (D61)."""
         known = self.record
         if self.done is not None or (record.version, record.floor_ms) <= (known.version, known.floor_ms):
@@ -125,14 +125,14 @@ class Read:
         self.record = record
         return self.begin()
 
-    def on_deadline(self) -> list[Effect]:
+    def on_deadline(self) -> list[Found]:
         """End without an answer: too few members gave one, or too few hold what was found."""
         if self.done is not None:
             return []
         self._merged = None
         return self._finish(Outcome.UNKNOWN)
 
-    def _on_news(self, m: LoadAnswer | StoreAnswer) -> list[Effect] | None:
+    def _on_news(self, m: LoadAnswer | StoreAnswer) -> Sequence[Effect] | None:
         """Take a newer record or a higher floor; return None where the answer is one to this attempt."""
         known = self.record
         if self.done is not None:
@@ -151,7 +151,7 @@ class Read:
         members = dict.fromkeys((*self._order, *self.record.members))
         return [member for member in members if self.record.holds(member) and member not in self._refused]
 
-    def _ask_enough(self) -> list[Effect]:
+    def _ask_enough(self) -> list[To]:
         """Ask the first members that are enough, without those that refused."""
         wanted: dict[Member, None] = {}
         for member in self._nearest():
@@ -170,7 +170,7 @@ class Read:
 
     # --- what was found -----------------------------------------------------------------------------------
 
-    def _on_enough(self) -> list[Effect]:
+    def _on_enough(self) -> Sequence[Effect]:
         """Merge the answers and repair as asked; of a span, as far as every answer goes."""
         ends = [m.behind for m in self._answers.values() if m.behind is not None]
         self._behind = min(ends, default=None)
@@ -209,7 +209,7 @@ class Read:
         held = dict(answer.rows) if answer is not None else {}
         return tuple((place, row) for place, row in self._merged.items() if _differs(held.get(place), row))
 
-    def _give(self, members: Sequence[Member]) -> list[Effect]:
+    def _give(self, members: Sequence[Member]) -> Sequence[Effect]:
         """Send the members what they lack, as cells that owners hold under this record (D61)."""
         record = self.record
         self._given.update(dict.fromkeys(members))
@@ -221,7 +221,7 @@ class Read:
             for member in members
         ]
 
-    def _finish(self, outcome: Outcome) -> list[Effect]:
+    def _finish(self, outcome: Outcome) -> list[Found]:
         rows, behind = self._merged or {}, self._behind if outcome is Outcome.OK else None
         self.done = Found(outcome, rows, behind, self.record.floor_ms, tuple(self._answers), tuple(self._given))
         return [self.done]

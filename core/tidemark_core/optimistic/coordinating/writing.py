@@ -63,13 +63,13 @@ class Write:
         self._ticks = 0             # of this attempt
         self._settled = True        # no member can have stored any attempt so far
 
-    def begin(self, now_ms: int) -> list[Effect]:
+    def begin(self, now_ms: int) -> list[To]:
         """Draw a stamp and send the change to every owner and pending owner."""
         self._dot = self._clock.draw(now_ms)
         self._change = self._make(self._dot)
         return self._send_to_all()
 
-    def resend(self) -> list[Effect]:
+    def resend(self) -> list[To]:
         """Send the attempt again to members that have not answered it; now and then ask more nodes to keep it."""
         if self.done is not None:
             return []
@@ -80,7 +80,7 @@ class Write:
         more = self._ask(self._missing) if self._ticks % PATIENCE == 0 else []
         return [*(To(member, self._message) for member in silent), *again, *more]
 
-    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> list[Effect]:
+    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> Sequence[Effect]:
         """Take the answer of a member; one to an earlier attempt counts for nothing (D60).
 
         An attempt belongs to one record: a member stores nothing under another one (D65).
@@ -110,25 +110,25 @@ class Write:
                 return [To(sender, RingTold(self.index, self.record)), To(sender, self._message)]
         return []
 
-    def on_kept(self, sender: Member, m: Kept) -> list[Effect]:
+    def on_kept(self, sender: Member, m: Kept) -> Sequence[Effect]:
         """Count a node that keeps this attempt; ask the next one in place of a node that does not (D73)."""
         if self.done is not None or m.attempt != self._attempt or self._keeps.get(sender, False) is not None:
             return []
         self._keeps[sender] = m.refused is None
         return self._judge() if m.refused is None else self._ask(1)
 
-    def on_record(self, record: Range) -> list[Effect]:
+    def on_record(self, record: Range) -> list[To]:
         """Go on under a newer record: the same cells, counted from none (D65)."""
         if self.done is not None or record.version <= self.record.version:
             return []
         self.record = record
         return self._send_to_all()
 
-    def on_deadline(self) -> list[Effect]:
+    def on_deadline(self) -> list[Done]:
         """End without knowing: what was sent may be stored, now or later (D76)."""
         return [] if self.done else self._end(Outcome.UNKNOWN)
 
-    def _judge(self) -> list[Effect]:
+    def _judge(self) -> list[Done]:
         """End where the owners that stored the change are enough, or they and the nodes that keep it."""
         if self.record.write(self._stored):
             return self._end(Outcome.OK)
@@ -139,7 +139,7 @@ class Write:
         """How many more owners must store the change, or nodes keep it."""
         return self.record.missing(self._stored) - sum(keeps is True for keeps in self._keeps.values())
 
-    def _ask(self, count: int) -> list[Effect]:
+    def _ask(self, count: int) -> list[To]:
         """Ask the next nodes to keep the change, none that is an owner or a pending one."""
         nodes = [node for node in self._nodes if node not in self._keeps and not self.record.holds(node)][:count]
         if nodes:
@@ -147,12 +147,12 @@ class Write:
         self._keeps.update(dict.fromkeys(nodes))
         return [To(node, self._keep) for node in nodes]
 
-    def _on_future(self) -> list[Effect]:
+    def _on_future(self) -> list[Done]:
         """All owners refuse our stamp, and none has stored any: nothing was changed, and no try will be taken soon."""
         everybody = all(member in self._future for member in self.record.members)
         return self._end(Outcome.FUTURE) if everybody and self._settled else []
 
-    def _send_to_all(self) -> list[Effect]:
+    def _send_to_all(self) -> list[To]:
         self._settled = self._attempt == 0
         self._attempt += 1
         self._stored, self._future, self._below, self._keeps, self._ticks = {}, {}, {}, {}, 0
@@ -169,6 +169,6 @@ class Write:
     def _keep(self) -> Keep:
         return Keep(self.index, self.operation, self._attempt, *row_of(self._change))
 
-    def _end(self, outcome: Outcome) -> list[Effect]:
+    def _end(self, outcome: Outcome) -> list[Done]:
         self.done = Done(outcome, self._dot.stamp, tuple(self._stored))
         return [self.done]
