@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidemark_core.base.ids import Member, ShardId, group_of
+from tidemark_core.base.ids import Address, Member, ShardId, group_of, of_shard
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.messages import DeleteShard, Rejected, ShardDeleted
 from tidemark_core.replication.records import ShardRecord
@@ -35,7 +35,7 @@ class DataDeletion:
     """Call `look` when anything changes, while this operator is active."""
 
     def __init__(
-        self, store: EtcdStore, keys: Keys, mirror: Mirror, send: Callable[[ShardId, Member, Any], None],
+        self, store: EtcdStore, keys: Keys, mirror: Mirror, send: Callable[[Address, Member, Any], None],
         poke_later: Callable[[float], None],
     ) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class DataDeletion:
         if wanted != tombstone and not await self._write([Write(key, wanted.encode(), item.revision)]):
             return
         for member in wanted.members:
-            self._send(shard, member, DeleteShard(wanted.epoch, wanted.election))
+            self._send(of_shard(shard), member, DeleteShard(wanted.epoch, wanted.election))
 
     def _holds(self, shard: ShardId, member: Member, nodes: Mapping[str, Node]) -> bool:
         node = nodes.get(member.node)

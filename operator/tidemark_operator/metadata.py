@@ -13,7 +13,7 @@
     <prefix>/next-group-id, next-node-id, next-reconfiguration, map-term
                                        counters, raised by compare-and-set
 
-Ids are never given out twice.  Stays out: etcd itself (`etcd`), what the objects mean.
+Ids are never given out twice.  Stays out: etcd itself (`etcd`), the table of areas (`records`), what the objects mean.
 """
 
 from __future__ import annotations
@@ -27,20 +27,13 @@ from tidemark_core.base.errors import RemoteViolation, unknown_record_format
 from tidemark_core.base.ids import Member, ShardId
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
-from .resources.kinds import KINDS, STORED
+from .resources.kinds import KINDS
 
 FORMAT = 1
 
 NODE_IDS, MAP_TERMS = "next-node-id", "map-term"
 GROUP_IDS, RECONFIGURATIONS = KINDS["LogGroup"].counter, KINDS["Reconfiguration"].counter
 COUNTERS = frozenset({NODE_IDS, MAP_TERMS, *(row.counter for row in KINDS.values() if row.counter)})
-
-Area = str
-OBJECT_AREAS: dict[Area, str] = {KINDS[kind].area: kind for kind in STORED}
-"""The kind whose objects lie in an area."""
-
-SINGLE_KEYS = frozenset({"operator", "disruption", "recovery", *(row.area for row in KINDS.values() if row.single)})
-FOLDERS = frozenset({"shards", "deletions", "nodes", *(area for area in OBJECT_AREAS if area not in SINGLE_KEYS)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +78,6 @@ class Keys:
 
     def counter(self, name: str) -> str:
         return f"{self.prefix}/{name}"
-
-    def parse(self, key: str) -> tuple[Area, str]:
-        """Return the area and the name of a key; raises RemoteViolation for one that is not ours."""
-        parts = key.removeprefix(self.everything).split("/")
-        match parts:
-            case [area] if area in SINGLE_KEYS:
-                return area, ""
-            case [area, name] if area in FOLDERS and name:
-                return area, name
-            case [name] if name in COUNTERS:
-                return "counter", name
-        raise RemoteViolation(f"key {key!r} is not known to this build")
-
-
-def shard_from_name(name: str) -> ShardId:
-    try:
-        return ShardId(int(name, 16))
-    except ValueError as error:
-        raise RemoteViolation(f"shard key {name!r} is not a hexadecimal id") from error
 
 
 # --- records ----------------------------------------------------------------------------------------------

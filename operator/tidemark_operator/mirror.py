@@ -7,18 +7,19 @@ Stays out: what is to be written, and what follows from a change (listeners).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import Address, ShardId
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
 from .etcd import Changes, EtcdStore, Outcome, Saved, Snapshot, Write
-from .metadata import OBJECT_AREAS, Area, Keys, NodeRecord, StoredObject, Tombstone, shard_from_name
+from .metadata import Keys, NodeRecord, StoredObject, Tombstone
+from .records import COUNTER, MACHINE_AREAS, RECORDS, Area, area_of
 from .resources.kinds import KINDS, STORED
 
 log = logging.getLogger(__name__)
@@ -35,22 +36,39 @@ class Versioned(Generic[Value]):
 Listener = Callable[[Area, str], None]
 
 
+class _Values(Mapping[str, Value]):
+    """Records without their revisions."""
+
+    def __init__(self, records: Mapping[str, Versioned[Value]]) -> None:
+        self._records = records
+
+    def __getitem__(self, name: str) -> Value:
+        return self._records[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
 class Mirror:
-    """What is stored, decoded.  Objects that this build cannot read are left out, loudly."""
+    """The stored records, decoded.  The log names each that this build cannot read, and the mirror has none of it."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._seen: dict[str, int] = {}  # key -> newest revision known, deleted keys included
         self.loaded = False
         self.revision = 0
-        self.objects: dict[str, dict[str, Versioned[StoredObject]]] = {kind: {} for kind in STORED}
-        """By kind and name; the name of a single object is empty."""
-        self.nodes: dict[str, NodeRecord] = {}
-        self.shards: dict[ShardId, Versioned[ShardRecord]] = {}
-        self.tombstones: dict[ShardId, Versioned[Tombstone]] = {}
-        self.counters: dict[str, int] = {}
-        self.active_operator = ""
-        self.disruption: Hold | None = None
+        self.records: dict[Area, dict[Any, Versioned[Any]]] = {area: {} for area in RECORDS}
+        """By area and key; the key of a single record is empty."""
+        self.objects: dict[str, dict[str, Versioned[StoredObject]]] = {
+            kind: self.records[KINDS[kind].area] for kind in STORED}
+        """By kind and name."""
+        self.nodes: Mapping[str, NodeRecord] = _Values(self.records["nodes"])
+        self.counters: Mapping[str, int] = _Values(self.records[COUNTER])
+        self.shards: dict[ShardId, Versioned[ShardRecord]] = self.records["shards"]
+        self.tombstones: dict[ShardId, Versioned[Tombstone]] = self.records["deletions"]
         self.on_change: Listener = lambda area, name: None
 
     @property
@@ -64,6 +82,23 @@ class Mirror:
     @property
     def reconfigurations(self) -> dict[str, Versioned[StoredObject]]:
         return self.objects["Reconfiguration"]
+
+    @property
+    def active_operator(self) -> str:
+        """The name of the operator that is active, empty where none is."""
+        item = self.records["operator"].get("")
+        return item.value if item is not None else ""
+
+    @property
+    def disruption(self) -> Hold | None:
+        item = self.records["disruption"].get("")
+        return item.value if item is not None else None
+
+    def units(self) -> dict[Address, Versioned[Any]]:
+        """Return the records of all machines, by the addresses of their units."""
+        return {
+            Address(plane, unit): item for plane, area in MACHINE_AREAS.items()
+            for unit, item in self.records[area].items()}
 
     def known(self, kind: str, name: str) -> Versioned[StoredObject] | None:
         """Return what is stored of an object; every name means the single object of a kind that has one."""
@@ -104,41 +139,13 @@ class Mirror:
             return
         self._seen[key] = revision
         try:
-            area, name = self._keys.parse(key)
-            self._store(area, name, data, revision)
+            area, name = area_of(key.removeprefix(self._keys.everything))
+            row, records = RECORDS[area], self.records[area]
+            if data is None:
+                records.pop(row.key(name), None)
+            else:
+                records[row.key(name)] = Versioned(row.decode(data), revision)
         except (RemoteViolation, ValueError) as error:
             log.error("%s: %s; it is left as it is", key, error)
             return
         self.on_change(area, name)
-
-    def _store(self, area: Area, name: str, data: bytes | None, revision: int) -> None:
-        match area:
-            case _ if area in OBJECT_AREAS:
-                objects = self.objects[OBJECT_AREAS[area]]
-                if data is None:
-                    objects.pop(name, None)
-                else:
-                    objects[name] = Versioned(StoredObject.decode(data), revision)
-            case "nodes":
-                if data is None:
-                    self.nodes.pop(name, None)
-                else:
-                    self.nodes[name] = NodeRecord.decode(data)
-            case "shards":
-                shard = shard_from_name(name)
-                if data is None:
-                    self.shards.pop(shard, None)
-                else:
-                    self.shards[shard] = Versioned(ShardRecord.decode(data), revision)
-            case "deletions":
-                shard = shard_from_name(name)
-                if data is None:
-                    self.tombstones.pop(shard, None)
-                else:
-                    self.tombstones[shard] = Versioned(Tombstone.decode(data), revision)
-            case "operator":
-                self.active_operator = data.decode() if data is not None else ""
-            case "disruption":
-                self.disruption = Hold.decode(data) if data is not None else None
-            case "counter":
-                self.counters[name] = int(data) if data is not None else 1

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, index_of
+from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, index_of, of_shard
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, RecoverShard, StartChange, StartTransfer
 
 from .copying import copies
-from .driver import CoordinatorDriver, ProgressListener
+from .driver import MachineDriver, ProgressListener
 from .plan import Move, MoveKind, World, next_leader
 
 _OPERATIONS = {
@@ -25,7 +25,7 @@ _OPERATIONS = {
 
 
 async def run_move(
-    driver: CoordinatorDriver, move: Move, world: Callable[[], World], progress: ProgressListener | None = None,
+    driver: MachineDriver, move: Move, world: Callable[[], World], progress: ProgressListener | None = None,
     *, transfer: bool = True,
 ) -> ChangeDone | Refused:
     """Run one move on one shard.  Where the leader is to leave, leadership is handed over first."""
@@ -37,24 +37,25 @@ async def run_move(
         assert move.to_node is not None
         to_node = move.to_node
         return await driver.change(
-            move.shard, lambda request: StartTransfer(move.shard, request, to_node), progress)
+            of_shard(move.shard), lambda request: StartTransfer(move.shard, request, to_node), progress)
     if move.kind is MoveKind.RECOVER:
         assert move.to_node is not None
         source, accept_loss = move.to_node, move.abandon
         lineage = secrets.token_bytes(LINEAGE_BYTES)
         return await driver.change(
-            move.shard, lambda request: RecoverShard(move.shard, request, source, lineage, accept_loss), progress)
+            of_shard(move.shard),
+            lambda request: RecoverShard(move.shard, request, source, lineage, accept_loss), progress)
     leaves = move.kind in (MoveKind.SWAP, MoveKind.CONTRACT) and shard.leader == move.from_node
     if leaves and transfer:
         to = next_leader(shard, now, now.leaders(), avoid=(move.from_node or "",))
         if to is None:
             return Refused(Reason.NODE_UNAVAILABLE, f"no other member of {shard.name} can lead it now")
         answer = await driver.change(
-            move.shard, lambda request: StartTransfer(move.shard, request, to), progress)
+            of_shard(move.shard), lambda request: StartTransfer(move.shard, request, to), progress)
         if isinstance(answer, Refused):
             return answer
     return await driver.change(
-        move.shard,
+        of_shard(move.shard),
         lambda request: StartChange(
             move.shard, request, _OPERATIONS[move.kind], move.from_node, move.to_node, move.force,
             abandon=move.abandon),

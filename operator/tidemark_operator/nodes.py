@@ -23,7 +23,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tidemark_core.base.effects import Space
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import Member, OperatorId, ShardId, of_shard
+from tidemark_core.base.ids import Address, Member, OperatorId, ShardId
 from tidemark_wire.channel import (
     CONTROL_LINK,
     answered_hello,
@@ -65,7 +65,7 @@ class LinkListener(Protocol):
 
     def on_up(self, link: NodeLink, member: Member, boot: str) -> None: ...
     def on_down(self, node: str, reason: str) -> None: ...
-    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None: ...
+    def on_message(self, address: Address, sender: Member, boot: str, message: Any) -> None: ...
     def on_draining(self, node: str, draining: bool) -> None: ...
     def on_clock(self, node: str) -> None: ...
     def on_space(self, node: str, space: Space) -> None: ...
@@ -112,7 +112,7 @@ class NodeLink:
         self._suspicion = Suspicion(settings)
         self._wire_version = WIRE_VERSION       # of the stream; known once there is one
         # Encoded when the stream takes them: the next stream may speak another wire version than this one.
-        self._queue: deque[tuple[ShardId, Member, Any]] = deque()
+        self._queue: deque[tuple[Address, Member, Any]] = deque()
         self._queued = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task = background(self._run(), f"the link to {record.node}")
@@ -129,18 +129,18 @@ class NodeLink:
         """Use other settings from the next probe on."""
         self._suspicion.settings = settings
 
-    def send(self, shard: ShardId, to: Member, message: Any) -> None:
+    def send(self, address: Address, to: Member, message: Any) -> None:
         """Queue one message; drop it without a stream or room."""
         if not self.up or len(self._queue) >= QUEUE_MESSAGES_MAX:
             self.dropped += 1
             return
-        self._queue.append((shard, to, message))
+        self._queue.append((address, to, message))
         self._queued.set()
 
-    def _encoded(self, shard: ShardId, to: Member, message: Any) -> bytes:
+    def _encoded(self, address: Address, to: Member, message: Any) -> bytes:
         """Return a frame for the stream that is up, empty when the node's release has no form for the message."""
         try:
-            return encode_message(of_shard(shard), to, message, self._wire_version)
+            return encode_message(address, to, message, self._wire_version)
         except NotOnThisWire as error:
             self.dropped += 1
             log.warning("%s runs an older release and cannot be sent a message: %s", self.node, error)
@@ -374,7 +374,7 @@ class NodeLink:
                 elif isinstance(message, DiskReport):
                     self._take_space(message.space, message.free_bytes)
                 else:
-                    self._listener.on_message(unit.shard, member, boot, message)
+                    self._listener.on_message(unit, member, boot, message)
                 if (work := work + work_of(message)) >= SLICE_WORK:
                     work = 0
                     await asyncio.sleep(0)   # the frame of a hostile node must not silence the loop
@@ -479,10 +479,10 @@ class NodeLinks:
         if known is not None:
             self._replace(known, "it was removed")
 
-    def send(self, shard: ShardId, to: Member, message: Any) -> None:
+    def send(self, address: Address, to: Member, message: Any) -> None:
         link = self._links.get(to.node)
         if link is not None:
-            link.send(shard, to, message)
+            link.send(address, to, message)
 
     async def close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links.values()), *self._closing)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import LOG_PLANE, ShardId, of_shard
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.records import CancelChange, ChangeDone, ChangeProgress
 from tidemark_wire.tasks import background, cancelled
@@ -28,7 +28,7 @@ from .approval import ApprovedPlan, approval, approved_plan
 from .condition_memory import ConditionMemory, some, timestamp
 from .copying import whom_to_ask
 from .disruption import Act, Disruption
-from .driver import CoordinatorDriver
+from .driver import MachineDriver
 from .etcd import StoreUnavailable
 from .metadata import NodeLife, StoredObject
 from .mirror import Mirror
@@ -77,7 +77,7 @@ class ReconfigurationRun:
     """One Reconfiguration under way."""
 
     def __init__(
-        self, stored: StoredObject, driver: CoordinatorDriver, objects: Objects, mirror: Mirror,
+        self, stored: StoredObject, driver: MachineDriver, objects: Objects, mirror: Mirror,
         world: Callable[[], World], settings: Callable[[], ClusterSettings], memory: ConditionMemory,
         disruption: Disruption, nodes: NodeRecords | None, log_bytes: AskLogBytes, slot: Slot,
     ) -> None:
@@ -271,7 +271,7 @@ class ReconfigurationRun:
         self._stage = "CleaningUp"
         await self._save()
         while (removed := self._exchange.is_removed()) is not None:
-            world, records = self._world(), self._driver.records()
+            world, records = self._world(), self._driver.records(LOG_PLANE)
             ended = self._ended()
             if ended is None and not removed and (held := self._exchange.holds(world, records)):
                 ended = Outcome(False, R.MOVES_FAILED, f"{source} was given copies meanwhile: {held}")
@@ -420,7 +420,7 @@ class ReconfigurationRun:
         await self._save()
         while self._running:
             for shard in list(self._running):
-                await self._driver.change(shard, partial(CancelChange, shard))
+                await self._driver.change(of_shard(shard), partial(CancelChange, shard))
             await self._wait(0.25)
 
     async def _wait(self, seconds: float) -> None:

@@ -14,7 +14,7 @@ from tidemark_wire.tasks import background, cancelled
 
 from .condition_memory import ConditionMemory
 from .disruption import Act, Disruption
-from .driver import CoordinatorDriver
+from .driver import MachineDriver
 from .metadata import StoredObject
 from .mirror import Mirror
 from .model import ClusterSettings
@@ -33,7 +33,7 @@ class Reconfigurer:
 
     def __init__(
         self,
-        driver: CoordinatorDriver,
+        driver: MachineDriver,
         objects: Objects,
         mirror: Mirror,
         world: Callable[[], World],

@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 from tidemark_core.base.effects import Space
-from tidemark_core.base.ids import Member, OperatorId, ShardId, group_of, index_of
+from tidemark_core.base.ids import LOG_PLANE, Address, Member, OperatorId, ShardId, group_of, index_of
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
 from tidemark_wire.identity import AccessLists
@@ -36,13 +37,13 @@ from .condition_memory import ConditionMemory, timestamp
 from .data_deletion import DataDeletion
 from .detector import LoopLateness
 from .disruption import Disruption
-from .driver import CoordinatorDriver
+from .driver import MachineDriver
 from .etcd import EtcdStore, StoreUnavailable
 from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
 from .lease import ActivityLease
 from .log_sizes import log_bytes
-from .metadata import MAP_TERMS, NODE_IDS, OBJECT_AREAS, Area, Keys, NodeLife, NodeRecord, StoredObject, allocate
+from .metadata import MAP_TERMS, NODE_IDS, Keys, NodeLife, NodeRecord, StoredObject, allocate
 from .mirror import Mirror
 from .model import (
     OPERATOR_NAME,
@@ -63,9 +64,11 @@ from .objects import Objects
 from .plan import World
 from .publisher import MapPublisher
 from .reconfigure import Reconfigurer
+from .records import MACHINE_AREAS, OBJECT_AREAS, RECORDS, Area
 from .resources.conditions import ConditionReason
 from .resources.kinds import KINDS, Deletion
 from .shardmap import build_shard_map
+from .shards import ShardMachine
 from .status.cluster import ClusterFacts, cluster_status
 from .status.group import GroupFacts, group_status
 from .status.keyspace import KeyspaceFacts, keyspace_status
@@ -117,8 +120,8 @@ class OperatorService:
         self.behind = ""   # how it was found that etcd is older than what nodes promised; nothing is done then
         self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
         self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet, cluster=cluster)
-        self.driver = CoordinatorDriver(
-            Coordinators(CoordinatorSettings(self.operator)), self.store, self.keys, self.links.send)
+        self.shards = ShardMachine(Coordinators(CoordinatorSettings(self.operator)))
+        self.driver = MachineDriver({LOG_PLANE: self.shards}, self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
         self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
@@ -158,12 +161,17 @@ class OperatorService:
         self._judged = False
         self._stays_out = False   # the key prefix is another cluster's
         self._owner_changed = asyncio.Event()
+        self._changes: dict[Area, Callable[[str], None]] = {
+            **{area: partial(self._on_unit, plane, area) for plane, area in MACHINE_AREAS.items()},
+            "nodes": self._on_node, "cluster": self._on_cluster, "operator": self._on_operator,
+            "groups": lambda name: self.publisher.changed(), "reconfigurations": self._on_reconfiguration,
+        }
+        """The reaction to a change of a record, beside a look at the world; the argument is the name of the record."""
         self.mirror.on_change = self._on_change
         self.driver.on_record = self._on_record
+        self.driver.on_trace = self._on_trace
         self.driver.on_waiting = self.poke
-        self.driver.on_reach = self._on_reach
-        self.driver.on_behind = lambda shard, detail: self._on_behind(
-            f"shard {group_of(shard)}/{index_of(shard)}: {detail}")
+        self.shards.on_reach = self._on_reach
         self.store.on_set_back = self._on_set_back
         self.store.on_reachable = self._on_reachable
 
@@ -314,14 +322,14 @@ class OperatorService:
         """Return the newest known records: the coordinators' where they run, else what is stored."""
         records = {shard: item.value for shard, item in self.mirror.shards.items()}
         if self.active:
-            records.update(self.driver.records())
+            records.update(self.driver.records(LOG_PLANE))
         return records
 
     def world(self, *, detached: bool = False) -> World:
         groups = self.groups(detached=detached)
         zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
             self.makes_nodes and self.mirror.cluster is not None) else None
-        views = shard_views(groups.values(), self.records(), self.driver.missing, self.driver.unheard())
+        views = shard_views(groups.values(), self.records(), self.shards.missing, self.shards.unheard())
         return World(groups, views, self.nodes(), zones)
 
     def whole_world(self) -> World:
@@ -390,7 +398,7 @@ class OperatorService:
             standstill=self.standstill,
             standing=self._standing("TidemarkCluster", stored.name),
             kubernetes=self.kubernetes,
-            cut=self.driver.cut(),
+            cut=self.shards.cut(),
         )))]
 
     def _certificates(self) -> CertificatesView | None:
@@ -402,7 +410,7 @@ class OperatorService:
             self.certificates.trouble)
 
     def _show_groups(self, name: str) -> list[dict[str, Any]]:
-        world, records, cut, diverged = self.world(), self.records(), self.driver.cut(), self.driver.diverged()
+        world, records, cut, diverged = self.world(), self.records(), self.shards.cut(), self.shards.diverged()
         return [
             self._show(self.mirror.groups[group.name].value, "LogGroup", group_status(GroupFacts(
                 group, self.mirror.groups[group.name].value.generation, world.shards, records, world.nodes,
@@ -415,7 +423,7 @@ class OperatorService:
 
     def _damage(self, group: Group) -> dict[ShardId, str]:
         """Return which shards of a group wait for members without damage, and why (K15c)."""
-        return {shard: found for shard in group.shard_ids() if (found := self.driver.damage(shard))}
+        return {shard: found for shard in group.shard_ids() if (found := self.shards.damage(shard))}
 
     def _revision_of(self, group: Group) -> int:
         """Return the revision of the newest thing that is stored of a group; what else is written is no news of it."""
@@ -443,35 +451,38 @@ class OperatorService:
         if kind and name not in self.mirror.objects[kind] and KINDS[kind].deletion is not Deletion.DETACH:
             self.standing.pop((kind, name), None)
             self.memory.forget(kind, name)  # a group whose data was deleted is shown until its last copy is gone
-        match area:
-            case "shards":
-                shard = ShardId(int(name, 16))
-                item = self.mirror.shards.get(shard)
-                self.driver.metadata_changed(
-                    shard, item.value if item else None, item.revision if item else 0)
-            case "nodes":
-                record = self.mirror.nodes.get(name)
-                if record is None or record.life is NodeLife.REMOVED:
-                    self.links.remove_node(name)
-                elif record.address:
-                    self._set_node(record)
-                self.publisher.changed()
-            case "cluster":
-                self._heed_owner()
-                settings = self.settings() if self.mirror.cluster is not None and not self._stays_out else None
-                if settings is not None and settings.cluster_id and settings != self._settings_seen:
-                    self._settings_seen = settings
-                    self.links.set_settings(settings.detector)
-                    self.driver.set_quorum_silence(settings.quorum_silence_ms)
-                    self.publisher.changed()
-            case "groups":
-                self.publisher.changed()
-            case "reconfigurations":
-                if self._wanted_snapshot_rate() != self._snapshot_rate:
-                    self.publisher.changed()
-            case "operator" if not self.mirror.active_operator:
-                self.lease.look_now()
+        if (follow := self._changes.get(area)) is not None:
+            follow(name)
         self.poke()
+
+    def _on_unit(self, plane: int, area: Area, name: str) -> None:
+        unit = RECORDS[area].key(name)
+        self.driver.metadata_changed(Address(plane, unit), self.mirror.records[area].get(unit))
+
+    def _on_node(self, name: str) -> None:
+        record = self.mirror.nodes.get(name)
+        if record is None or record.life is NodeLife.REMOVED:
+            self.links.remove_node(name)
+        elif record.address:
+            self._set_node(record)
+        self.publisher.changed()
+
+    def _on_cluster(self, name: str) -> None:
+        self._heed_owner()
+        settings = self.settings() if self.mirror.cluster is not None and not self._stays_out else None
+        if settings is not None and settings.cluster_id and settings != self._settings_seen:
+            self._settings_seen = settings
+            self.links.set_settings(settings.detector)
+            self.shards.set_quorum_silence(settings.quorum_silence_ms)
+            self.publisher.changed()
+
+    def _on_reconfiguration(self, name: str) -> None:
+        if self._wanted_snapshot_rate() != self._snapshot_rate:
+            self.publisher.changed()
+
+    def _on_operator(self, name: str) -> None:
+        if not self.mirror.active_operator:
+            self.lease.look_now()
 
     def _set_node(self, record: NodeRecord) -> None:
         if not self._stays_out:
@@ -484,7 +495,7 @@ class OperatorService:
         self._stays_out = bool(self.foreign)
         if not self._stays_out:
             for name in list(self.mirror.nodes):
-                self._on_change("nodes", name)
+                self._on_node(name)
             if self._loaded.is_set():
                 self._owner_changed.set()
             return
@@ -494,13 +505,23 @@ class OperatorService:
         self._owner_changed.set()
         self._on_active(False)
 
-    def _on_record(self, shard: ShardId) -> None:
+    def _on_record(self, address: Address, before: Any, record: Any) -> None:
+        if address.plane == LOG_PLANE:
+            self.shards.elections.see(address.shard, before, record)
         self.publisher.changed()
         self.poke()
 
+    def _on_trace(self, address: Address, what: str, detail: str) -> None:
+        match what:
+            case "metadata_behind":
+                self._on_behind(f"shard {group_of(address.shard)}/{index_of(address.shard)}: {detail}")
+            case "replica_missing":   # the member is shown as missing, and seeded again (N11)
+                self.publisher.changed()
+                self.poke()
+
     def _on_reach(self) -> None:
         self.poke()
-        self.poke_later(self.driver.quorum_silence_ms / 1000 + 0.1)   # silence tells on nodes only when it lasts
+        self.poke_later(self.shards.quorum_silence_ms / 1000 + 0.1)   # silence tells on nodes only when it lasts
 
     def _on_reachable(self, reachable: bool) -> None:
         if reachable:
@@ -525,9 +546,9 @@ class OperatorService:
         self.publisher.changed()
         self.poke()
 
-    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
-        if not self.data_deletion.received(shard, sender, message):
-            self.driver.received(shard, sender, boot, message)
+    def on_message(self, address: Address, sender: Member, boot: str, message: Any) -> None:
+        if address.plane != LOG_PLANE or not self.data_deletion.received(address.shard, sender, message):
+            self.driver.received(address, sender, boot, message)
 
     def on_draining(self, node: str, draining: bool) -> None:
         log.info("%s %s", node, "is draining" if draining else "drains no more")
@@ -580,16 +601,16 @@ class OperatorService:
                     await asyncio.sleep(RETRY_S)
                     continue
                 term = await allocate(self.store, self.keys, MAP_TERMS)
-                stored = await self.store.load(f"{self.keys.prefix}/shards/")
+                stored = [await self.store.load(f"{self.keys.everything}{area}/") for area in MACHINE_AREAS.values()]
                 break
             except StoreUnavailable as error:
                 log.warning("activation waits for etcd: %s", error)
                 await asyncio.sleep(RETRY_S)
-        for key, item in stored.items.items():
+        for key, item in chain.from_iterable(snapshot.items.items() for snapshot in stored):
             self.mirror.learn(key, item.value, item.revision)
         if self.behind:
             return
-        self.driver.activate({shard: (item.value, item.revision) for shard, item in self.mirror.shards.items()})
+        self.driver.activate(self.mirror.units())
         self.publisher.begin(term)
         self.poke()
 

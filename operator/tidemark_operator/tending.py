@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
-from tidemark_core.base.ids import ShardId
+from tidemark_core.base.ids import ShardId, of_shard
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import StartChange, StartTransfer
 from tidemark_wire.tasks import background, cancelled
 
-from .driver import CoordinatorDriver
+from .driver import MachineDriver
 from .giving_back import GivingBack
 from .leader_balance import LeaderBalance, Transfer
 from .metrics import LEADER_BALANCE
@@ -46,7 +46,7 @@ class Tender:
     """Call `look` when nodes or records change; it starts what is due and not under way."""
 
     def __init__(
-        self, driver: CoordinatorDriver, poke_later: Callable[[float], None],
+        self, driver: MachineDriver, poke_later: Callable[[float], None],
         lagging: Callable[[], Awaitable[Collection[str]]], on_balanced: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -183,7 +183,7 @@ class Tender:
     ) -> None:
         """Give `node` a copy; `waits` and `done` say in the log what became of it."""
         answer = await self._driver.change(
-            shard.shard,
+            of_shard(shard.shard),
             lambda request: StartChange(shard.shard, request, operation, old_node=old, new_node=node),
         )
         if isinstance(answer, Refused):
@@ -195,7 +195,7 @@ class Tender:
 
     async def _change_copies(self, shard: Shard, copies: int) -> None:
         answer = await self._driver.change(
-            shard.shard,
+            of_shard(shard.shard),
             lambda request: StartChange(
                 shard.shard, request, Operation.COPIES, old_node=None, new_node=None, copies=copies),
         )
@@ -211,7 +211,7 @@ class Tender:
     async def _transfer(self, shard: Shard, to: str) -> bool:
         """Hand a leadership over; say whether that was done."""
         answer = await self._driver.change(
-            shard.shard, lambda request: StartTransfer(shard.shard, request, to))
+            of_shard(shard.shard), lambda request: StartTransfer(shard.shard, request, to))
         if isinstance(answer, Refused):
             log.info("%s: leadership not handed over: %s %s", shard.name, answer.reason, answer.message)
             await self._back_off(shard)

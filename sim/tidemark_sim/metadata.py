@@ -9,15 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemark_core.base.ids import ShardId
-from tidemark_core.replication.records import (
-    LoadMetadata,
-    MetadataLoaded,
-    MetadataSaved,
-    MetadataUncertain,
-    SaveMetadata,
-    ShardRecord,
-)
+from tidemark_core.base.ids import ShardId, of_shard
+from tidemark_core.base.metadata import LoadMetadata, MetadataLoaded, MetadataSaved, MetadataUncertain, SaveMetadata
+from tidemark_core.replication.records import ShardRecord
 
 from . import losing
 
@@ -76,7 +70,7 @@ class MetadataStore:
     def save(self, operator: Operator, effect: SaveMetadata) -> None:
         dice, options = self.world.dice, self.options
         life = operator.life
-        uncertain = MetadataUncertain(effect.shard, effect.record.writer)
+        uncertain = MetadataUncertain(effect.address, effect.record.writer)
         if dice.chance(options.request_lost):
             self.world.after(TIMEOUT_MS, operator.answer, life, uncertain)
         elif dice.chance(options.late):
@@ -87,12 +81,12 @@ class MetadataStore:
 
     def _apply(self, operator: Operator | None, life: int, effect: SaveMetadata) -> None:
         dice, world = self.world.dice, self.world
-        uncertain = MetadataUncertain(effect.shard, effect.record.writer)
+        uncertain = MetadataUncertain(effect.address, effect.record.writer)
         if self.down or self.lost:
             if operator is not None:
                 world.after(TIMEOUT_MS, operator.answer, life, uncertain)
             return
-        data, revision = self.records[effect.shard]
+        data, revision = self.records[effect.address.shard]
         if revision != effect.expected:
             world.trace.note("store", "conflict", effect)
             if operator is not None:
@@ -100,24 +94,24 @@ class MetadataStore:
             return
         before = ShardRecord.decode(data)
         self.revision += 1
-        self.records[effect.shard] = (effect.record.encode(), self.revision)
+        self.records[effect.address.shard] = (effect.record.encode(), self.revision)
         world.trace.note("store", "saved", effect)
-        losing.record_stored(world, effect.shard, before, effect.record)
-        world.checkers.record_saved(effect.shard, before, effect.record)
+        losing.record_stored(world, effect.address.shard, before, effect.record)
+        world.checkers.record_saved(effect.address.shard, before, effect.record)
         for watcher in world.operators.values():
-            self._watch(watcher, effect.shard)
+            self._watch(watcher, effect.address.shard)
         if operator is not None:
             if dice.chance(self.options.answer_lost):
                 world.after(TIMEOUT_MS, operator.answer, life, uncertain)
             else:
-                saved = MetadataSaved(effect.shard, effect.record.writer, self.revision)
+                saved = MetadataSaved(effect.address, effect.record.writer, self.revision)
                 world.after(self._delay(), operator.answer, life, saved)
-        world.faults.saw_record(effect.shard, before, effect.record)
+        world.faults.saw_record(effect.address.shard, before, effect.record)
 
     def _watch(self, operator: Operator, shard: ShardId) -> None:
         """Tell one operator of the version just stored: later, and in order."""
         data, revision = self.records[shard]
-        event = MetadataLoaded(shard, ShardRecord.decode(data), revision)
+        event = MetadataLoaded(of_shard(shard), ShardRecord.decode(data), revision)
         at = self.world.now_ms + 1 + self.world.dice.around(self.options.watch_delay_ms)
         at = self._watched_at[operator.name] = max(at, self._watched_at.get(operator.name, 0))
         self.world.after(at - self.world.now_ms, operator.answer, operator.life, event)
@@ -131,6 +125,6 @@ class MetadataStore:
         if self.down:
             self.world.after(self.world.dice.around(40), self._read, operator, life, effect)
             return
-        data, revision = self.records[effect.shard]
-        event = MetadataLoaded(effect.shard, ShardRecord.decode(data), revision, fresh=True)
+        data, revision = self.records[effect.address.shard]
+        event = MetadataLoaded(effect.address, ShardRecord.decode(data), revision, fresh=True)
         self.world.after(self._delay(), operator.answer, life, event)

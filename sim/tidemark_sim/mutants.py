@@ -91,7 +91,7 @@ def _no_prev_check(stack: ExitStack) -> None:
 
 def _h2_no_compare(stack: ExitStack) -> None:
     def apply(self: MetadataStore, operator: Any, life: int, effect: Any) -> None:
-        original(self, operator, life, replace(effect, expected=self.records[effect.shard][1]))
+        original(self, operator, life, replace(effect, expected=self.records[effect.address.shard][1]))
 
     original = MetadataStore._apply
     substitute(stack, MetadataStore, "_apply", apply)

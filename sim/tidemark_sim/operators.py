@@ -14,18 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, TimerFired, Trace
-from tidemark_core.base.ids import Address, Member, OperatorId, ShardId
+from tidemark_core.base.ids import Address, Member, OperatorId, ShardId, of_shard
+from tidemark_core.base.metadata import LoadMetadata, NodeDown, NodeUp, SaveMetadata, SetActive
 from tidemark_core.node import NODE
 from tidemark_core.replication.coordinator import CoordinatorEffect
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.messages import Operation, Reach
 from tidemark_core.replication.records import (
     ChangeProgress,
-    LoadMetadata,
-    NodeDown,
-    NodeUp,
-    SaveMetadata,
-    SetActive,
     StartChange,
 )
 
@@ -77,7 +73,7 @@ class Operator:
         if not self.active:
             self.turn(SetActive(False))
         for shard in world.shards:
-            world.metadata.load(self, LoadMetadata(shard))
+            world.metadata.load(self, LoadMetadata(of_shard(shard)))
         world.after(world.dice.between(0, world.options.cluster.probe_ms), self._probe, self.life)
 
     def crash(self) -> None:

@@ -64,6 +64,15 @@ from tidemark_core.base.entry import (
 from tidemark_core.base.errors import CorruptEntry
 from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, of_shard, shard_id
 from tidemark_core.base.limits import Limits
+from tidemark_core.base.metadata import (
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    SaveMetadata,
+)
 from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import SynchroSettings
@@ -102,13 +111,6 @@ from tidemark_core.replication.records import (
     CancelChange,
     ChangeProgress,
     CoordinatorSettings,
-    LoadMetadata,
-    MetadataLoaded,
-    MetadataSaved,
-    MetadataUncertain,
-    NodeDown,
-    NodeUp,
-    SaveMetadata,
     ShardRecord,
     StartChange,
     StartTransfer,
@@ -784,8 +786,8 @@ class Operator:
             case SaveMetadata():
                 if self._boundary(effect):
                     self.cluster.save(self, effect)
-            case LoadMetadata(shard):
-                self.cluster.after(1, self.cluster.load, self, shard)
+            case LoadMetadata(address):
+                self.cluster.after(1, self.cluster.load, self, address.shard)
             case Send(address, to, message):
                 if self._boundary(effect):
                     self.cluster.post(self.name, address.shard, to, message)
@@ -1092,7 +1094,7 @@ class Cluster:
         self.after(1, self._save, operator, effect)
 
     def _save(self, operator: Operator, effect: SaveMetadata) -> None:
-        stored, revision = self.records[effect.shard]
+        stored, revision = self.records[effect.address.shard]
         if revision != effect.expected:
             self._outcome(operator, effect, None)
             return
@@ -1100,9 +1102,9 @@ class Cluster:
         assert effect.record.epoch >= stored.epoch, "H2: the stored epoch went backwards"
         record = ShardRecord.decode(effect.record.encode())
         assert record == effect.record
-        revision = self.store(record, effect.shard)
+        revision = self.store(record, effect.address.shard)
         for other in self.operators.values():
-            self.after(2, self._watched, other, effect.shard, record, revision)
+            self.after(2, self._watched, other, effect.address.shard, record, revision)
         if self.saves_unanswered:
             self.saves_unanswered -= 1
             self.after(5, self._outcome, operator, effect, None)
@@ -1111,15 +1113,15 @@ class Cluster:
 
     def _outcome(self, operator: Operator, effect: SaveMetadata, revision: int | None) -> None:
         if revision is None:
-            operator.step(MetadataUncertain(effect.shard, effect.record.writer))
+            operator.step(MetadataUncertain(effect.address, effect.record.writer))
         else:
-            operator.step(MetadataSaved(effect.shard, effect.record.writer, revision))
+            operator.step(MetadataSaved(effect.address, effect.record.writer, revision))
 
     def _watched(self, operator: Operator, shard: ShardId, record: ShardRecord, revision: int) -> None:
-        operator.step(MetadataLoaded(shard, record, revision))
+        operator.step(MetadataLoaded(of_shard(shard), record, revision))
 
     def load(self, operator: Operator, shard: ShardId) -> None:
-        self.after(1, lambda: operator.step(MetadataLoaded(shard, *self.records[shard], fresh=True)))
+        self.after(1, lambda: operator.step(MetadataLoaded(of_shard(shard), *self.records[shard], fresh=True)))
 
     # --- operators ---
 
@@ -1130,7 +1132,7 @@ class Cluster:
             if node.alive:
                 operator.step(NodeUp(node.me, node.boot))
         for shard, (record, revision) in self.records.items():
-            operator.step(MetadataLoaded(shard, record, revision))
+            operator.step(MetadataLoaded(of_shard(shard), record, revision))
         return operator
 
     @property

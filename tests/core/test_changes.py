@@ -9,6 +9,7 @@ import pytest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import EntryId, Member, OperatorId
 from tidemark_core.base.limits import Limits
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
     Abort,
@@ -28,7 +29,7 @@ from tidemark_core.replication.messages import (
     ShardDeleted,
     SnapshotInstalled,
 )
-from tidemark_core.replication.records import ChangeDone, NodeDown, NodeUp, Phase, Status
+from tidemark_core.replication.records import ChangeDone, Phase, Status
 from tidemark_core.replication.replica import Role
 
 from .support import OTHER_PRODUCER, SHARD, A, B, C, Cluster, D, batch

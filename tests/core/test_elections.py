@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
     AddFollower,
@@ -24,7 +25,7 @@ from tidemark_core.replication.messages import (
     Truncate,
     Truncated,
 )
-from tidemark_core.replication.records import NodeDown, NodeUp, Status
+from tidemark_core.replication.records import Status
 from tidemark_core.replication.replica import Role
 
 from .support import OPERATOR, OTHER_PRODUCER, SHARD, A, B, C, Cluster, batch

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tidemark_core.base.effects import PeerUp
 from tidemark_core.base.entry import Batch, Durability, Kind
 from tidemark_core.base.limits import Limits
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Append, Appended, Operation
 from tidemark_core.replication.producers import IDLE_MS_MAX
-from tidemark_core.replication.records import NodeDown, NodeUp
 
 from .support import OTHER_PRODUCER, PRODUCER, A, Cluster, batch
 

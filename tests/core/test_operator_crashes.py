@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import pytest
 from tidemark_core.base.ids import Member
+from tidemark_core.base.metadata import SaveMetadata
 from tidemark_core.replication.messages import Operation, SnapshotInstalled
-from tidemark_core.replication.records import Phase, SaveMetadata, Status
+from tidemark_core.replication.records import Phase, Status
 
 from .support import OTHER_PRODUCER, Cluster, Operator, batch
 

@@ -10,6 +10,7 @@ import pytest
 from tidemark_core.base.effects import Effect, LogReadFailed, Received, Send, SnapshotChunk, SnapshotDescriptor, Trace
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.ids import LOG_PLANE, NOTHING, Address, EntryId, Member
+from tidemark_core.base.metadata import NodeDown
 from tidemark_core.base.plane import STRANGER_REFUSED, NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
@@ -30,7 +31,7 @@ from tidemark_core.replication.messages import (
     Rejected,
     Truncate,
 )
-from tidemark_core.replication.records import Change, NodeDown, Phase, first_record
+from tidemark_core.replication.records import Change, Phase, first_record
 from tidemark_core.replication.replica import Role
 from tidemark_core.replication.trust import FROM_LEADERS, STANDINGS, Standing
 from tidemark_sim.dice import Dice

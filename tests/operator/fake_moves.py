@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tidemark_core.base.ids import Address
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import CancelChange, ChangeProgress
 
@@ -15,12 +16,12 @@ class FakeDriver:
         self.moves: list[tuple[Any, asyncio.Future[Any], Callable[[ChangeProgress], None]]] = []
         self.canceled = 0
 
-    async def change(self, shard: int, make: Any, progress: Any = None) -> Any:
+    async def change(self, address: Address, make: Any, progress: Any = None) -> Any:
         request = make(len(self.moves))
         if isinstance(request, CancelChange):
             self.canceled += 1
             for asked, answer, _tell in self.moves:
-                if asked.shard == shard and not answer.done():
+                if asked.shard == address.shard and not answer.done():
                     answer.set_result(Refused(Reason.WRONG_STATE, "canceled"))
             return None
         answer = asyncio.get_running_loop().create_future()

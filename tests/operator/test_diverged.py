@@ -8,9 +8,10 @@ from typing import Any
 from operator_views import group, member, nodes, record, shard
 from tidemark_core.base.effects import Received
 from tidemark_core.base.ids import OperatorId, ShardId, of_shard
+from tidemark_core.base.metadata import MetadataLoaded, NodeUp
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.messages import Diverged, Reach
-from tidemark_core.replication.records import CoordinatorSettings, MetadataLoaded, NodeUp
+from tidemark_core.replication.records import CoordinatorSettings
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.kube.occurrences import occurrences
 from tidemark_operator.resources.events import EventReason
@@ -47,7 +48,7 @@ def test_u73b_the_group_names_the_member_and_an_event_is_told_once() -> None:
 def reported(sender: str, *diverged: Diverged) -> dict[ShardId, tuple[Diverged, ...]]:
     """Return what an operator makes of one report."""
     machine = Coordinators(CoordinatorSettings(OperatorId("op")))
-    machine.step(0, MetadataLoaded(SHARD.shard, RECORD, 7))
+    machine.step(0, MetadataLoaded(of_shard(SHARD.shard), RECORD, 7))
     machine.step(0, NodeUp(member(sender), "boot"))
     reach = Reach((member("n2"),), (), (), diverged)
     machine.step(1, Received(of_shard(ShardId(0)), member(sender), None, reach, "boot"))

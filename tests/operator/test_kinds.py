@@ -12,6 +12,7 @@ from tidemark_core.base.ids import ShardKind
 from tidemark_operator.kube.api import CUSTOM
 from tidemark_operator.kube.occurrences import occurrences
 from tidemark_operator.metadata import COUNTERS, Keys
+from tidemark_operator.records import area_of
 from tidemark_operator.resources.conditions import CONDITIONS
 from tidemark_operator.resources.events import EVENTS
 from tidemark_operator.resources.kinds import KINDS, STORED, kind_of, not_served, not_served_message
@@ -37,7 +38,7 @@ def test_every_place_that_looks_a_kind_up_knows_every_row(kind: str) -> None:
 
 def test_areas_and_words_belong_to_one_kind() -> None:
     keys = Keys("/t")
-    areas = [keys.parse(keys.object(kind, "x"))[0] for kind in STORED]
+    areas = [area_of(keys.object(kind, "x").removeprefix(keys.everything))[0] for kind in STORED]
     assert len(set(areas)) == len(STORED)
     for word, kind in {
         "tmc": "TidemarkCluster", "clusters": "TidemarkCluster", "group": "LogGroup", "LogGroups": "LogGroup",

@@ -138,7 +138,7 @@ def service_of(run: ClusterRun, nodes: list[Object], groups: list[Object], acts:
     service.mirror.objects["TidemarkCluster"][""] = stored(named("TidemarkCluster", "prod", PLAIN))
     for node in nodes:
         record = NodeRecord(node["name"], "10.0.0.1:6690" if node["reached"] else "", node["zone"])
-        service.mirror.nodes[node["name"]] = record
+        service.mirror.records["nodes"][node["name"]] = Versioned(record, 2)
         if node["reached"]:
             description = SimpleNamespace(
                 node=node["name"], incarnation=f"life-{node['life']}", zone=node["zone"], location="", boot="b",

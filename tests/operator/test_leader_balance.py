@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_views import member, node, nodes, nothing_lags, shard, world
+from tidemark_core.base.ids import Address
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.records import ChangeDone, StartTransfer
 from tidemark_operator.kube.cache import Cache
@@ -250,7 +251,7 @@ class Driver:
         self.refuse = False
         self.on_change: Callable[[], None] = lambda: None
 
-    async def change(self, _shard: int, make: Callable[[int], StartTransfer]) -> ChangeDone | Refused:
+    async def change(self, _at: Address, make: Callable[[int], StartTransfer]) -> ChangeDone | Refused:
         asked = make(len(self.asked))
         self.asked.append(asked)
         if self.refuse:

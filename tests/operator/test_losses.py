@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from operator_views import group, member, nodes, nothing_lags, record, shard, world
+from tidemark_core.base.ids import Address
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import ChangeDone, Holdout, RecoverShard, StartChange, Status
@@ -101,7 +102,7 @@ class FakeDriver:
         self.asked: list[StartChange] = []
         self.answers = list(answers)
 
-    async def change(self, _shard: int, make: Callable[[int], StartChange]) -> ChangeDone | Refused:
+    async def change(self, _at: Address, make: Callable[[int], StartChange]) -> ChangeDone | Refused:
         self.asked.append(make(len(self.asked)))
         return self.answers.pop(0)
 
@@ -224,8 +225,8 @@ def test_k14c_only_a_plan_that_abandons_the_copy_says_so_and_needs_another_appro
 async def test_k14d_a_move_asks_the_coordinator(move: Move, asked: Any) -> None:
     driver = FakeDriver(ChangeDone(2, (member("n3"),), member("n3")))
 
-    async def change(shard: int, make: Callable[[int], Any], _progress: Any) -> Any:
-        return await FakeDriver.change(driver, shard, make)
+    async def change(at: Address, make: Callable[[int], Any], _progress: Any) -> Any:
+        return await FakeDriver.change(driver, at, make)
 
     driver.change = change  # type: ignore[method-assign, assignment]
     assert isinstance(await run_move(driver, move, lambda: TWO), ChangeDone)  # type: ignore[arg-type]

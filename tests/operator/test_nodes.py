@@ -12,7 +12,7 @@ import pytest
 from fake_node import FakeNode
 from grpc_health.v1 import health
 from tidemark_core.base.effects import SnapshotDescriptor, Space
-from tidemark_core.base.ids import EntryId, Member, OperatorId, ShardId, of_shard
+from tidemark_core.base.ids import Address, EntryId, Member, OperatorId, ShardId, of_shard
 from tidemark_core.replication.messages import BecameLeader, Fence, InstallSnapshot
 from tidemark_operator import nodes
 from tidemark_operator.detector import DetectorSettings, LoopLateness
@@ -28,6 +28,7 @@ from tidemark_wire.v1 import common_pb2
 from tests.waiting import PATIENCE_S, remains, until
 
 SHARD = ShardId(1 << 32)
+AT = of_shard(SHARD)
 ME = Member("n1", "life-1")
 SETTINGS = DetectorSettings(probe_interval_ms=50, probe_timeout_ms=300, failure_threshold=2)
 PATIENT = replace(SETTINGS, probe_timeout_ms=60_000)
@@ -47,8 +48,8 @@ class Told:
     def on_down(self, node: str, reason: str) -> None:
         self.events.append(("down", node))
 
-    def on_message(self, shard: ShardId, sender: Member, boot: str, message: Any) -> None:
-        self.events.append((shard, sender, message))
+    def on_message(self, address: Address, sender: Member, boot: str, message: Any) -> None:
+        self.events.append((address, sender, message))
 
     def on_space(self, node: str, space: Space) -> None:
         self.events.append(("space", node, space))
@@ -90,10 +91,10 @@ def record(node: FakeNode, name: str = "n1") -> NodeRecord:
 async def test_a_node_comes_up_and_messages_go_both_ways(node, links, told) -> None:
     links.set_node(record(node))
     await until(lambda: ("up", ME, "boot-1") in told.events)
-    links.send(SHARD, ME, Fence(3, 4))
+    links.send(AT, ME, Fence(3, 4))
     await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
     await node.send(SHARD, BecameLeader(3, 4))
-    await until(lambda: (SHARD, ME, BecameLeader(3, 4)) in told.events)
+    await until(lambda: (AT, ME, BecameLeader(3, 4)) in told.events)
 
 
 async def test_a_dead_node_is_down_at_once(node, links, told) -> None:
@@ -240,10 +241,10 @@ async def test_a_node_of_the_release_before_is_linked_in_its_version(node, links
     node.wire_version = 4
     links.set_node(record(node))
     await until(lambda: ("up", ME, "boot-1") in told.events)
-    links.send(SHARD, ME, Fence(3, 4))
+    links.send(AT, ME, Fence(3, 4))
     await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
     await node.send(SHARD, BecameLeader(3, 4))
-    await until(lambda: (SHARD, ME, BecameLeader(3, 4)) in told.events)
+    await until(lambda: (AT, ME, BecameLeader(3, 4)) in told.events)
 
 
 async def test_a_message_queued_between_two_streams_is_encoded_for_the_second(node, links, told) -> None:
@@ -256,7 +257,7 @@ async def test_a_message_queued_between_two_streams_is_encoded_for_the_second(no
     await node.break_links()
     await until(lambda: not node.links)
     assert link.up
-    links.send(SHARD, ME, Fence(3, 4))
+    links.send(AT, ME, Fence(3, 4))
     await until(lambda: (SHARD, ME, Fence(3, 4)) in node.received)
 
 
@@ -286,7 +287,7 @@ async def test_a_large_message_has_a_frame_of_its_own(node, links, told) -> None
     large = InstallSnapshot(1, 1, ME, SnapshotDescriptor(1, at, 1, 1, 0, bytes(size)))
     messages = [Fence(1, 1), Fence(2, 1), large, large, Fence(3, 1), Fence(4, 1)]
     for message in messages:
-        links.send(SHARD, ME, message)
+        links.send(AT, ME, message)
     await until(lambda: len(node.received) == len(messages))
     assert messages == [message for _, _, message in node.received], "in order, each once"
     small, *snapshots, rest = node.frames
@@ -296,10 +297,10 @@ async def test_a_large_message_has_a_frame_of_its_own(node, links, told) -> None
 async def test_a_full_queue_drops_and_counts(node, links, told, monkeypatch) -> None:
     monkeypatch.setattr("tidemark_operator.nodes.QUEUE_MESSAGES_MAX", 3)
     links.set_node(record(node))
-    links.send(SHARD, ME, Fence(1, 1))  # no stream yet
+    links.send(AT, ME, Fence(1, 1))  # no stream yet
     await until(lambda: len(told.events) == 1)
     for epoch in range(5):
-        links.send(SHARD, ME, Fence(epoch, 1))
+        links.send(AT, ME, Fence(epoch, 1))
     await until(lambda: len(node.received) == 3)
     assert links.get("n1").dropped == 3
 
@@ -382,7 +383,7 @@ async def test_a_frame_full_of_work_lets_the_loop_do_other_work(
     monkeypatch.setattr(told, "on_message", on_message)
     other = asyncio.ensure_future(count_turns())
     (context,) = node.links
-    one = encode_message(of_shard(SHARD), None, BecameLeader(3, 4), node.wire_version)
+    one = encode_message(AT, None, BecameLeader(3, 4), node.wire_version)
     await context.write(one * (3 * SLICE_WORK))
     await until(lambda: sum(between) == 3 * SLICE_WORK, "all of it is taken in")
     other.cancel()

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from operator_views import group, member, node, nodes, record, shard, world
-from tidemark_core.base.ids import Member
+from tidemark_core.base.ids import LOG_PLANE, Member
 from tidemark_core.node import NODE
 from tidemark_core.replication.messages import Reach, Unheard
 from tidemark_operator.condition_memory import ConditionMemory
-from tidemark_operator.driver import CoordinatorDriver
+from tidemark_operator.driver import MachineDriver
 from tidemark_operator.kube.occurrences import occurrences
 from tidemark_operator.metadata import Keys, StoredObject
 from tidemark_operator.model import out_of_sync, shard_views, unheard_though_up
 from tidemark_operator.resources.events import EventReason
+from tidemark_operator.shards import ShardMachine
 from tidemark_operator.status.cluster import ClusterFacts, cluster_status
 from tidemark_operator.status.group import GroupFacts, group_status
 from tidemark_operator.status.shard import ShardFacts, shard_object
@@ -137,13 +138,14 @@ class Machine:
 
 def test_o45_the_driver_hands_reports_in_and_wakes_the_operator_for_news_alone() -> None:
     machine, woken = Machine(), []
-    driver = CoordinatorDriver(machine, None, Keys("/t"), lambda *_: None)  # type: ignore[arg-type]
-    driver.on_reach = lambda: woken.append(machine.version)
+    shards = ShardMachine(machine)  # type: ignore[arg-type]
+    driver = MachineDriver({LOG_PLANE: shards}, None, Keys("/t"), lambda *_: None)  # type: ignore[arg-type]
+    shards.on_reach = lambda: woken.append(machine.version)
 
-    driver.received(NODE.shard, member("n1"), "boot", Reach((member("n2"),), ()))
+    driver.received(NODE, member("n1"), "boot", Reach((member("n2"),), ()))
     assert woken == []
-    driver.received(NODE.shard, member("n1"), "boot", Reach((), (), (Unheard(WHOLE.shard, 1, (member("n3"),)),)))
+    driver.received(NODE, member("n1"), "boot", Reach((), (), (Unheard(WHOLE.shard, 1, (member("n3"),)),)))
 
     assert woken == [1]
     assert [event.boot for event in machine.seen] == ["boot", "boot"]
-    assert driver.unheard() == {WHOLE.shard: frozenset({"n3"})}
+    assert shards.unheard() == {WHOLE.shard: frozenset({"n3"})}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from scenario import Scenario
+from tidemark_core.base.metadata import NodeDown
 from tidemark_core.base.refusals import Refused
 from tidemark_core.replication.messages import Abort, BecomeLeader, Operation
-from tidemark_core.replication.records import CancelChange, NodeDown, Phase, Status
+from tidemark_core.replication.records import CancelChange, Phase, Status
 
 
 def test_chosen_leader_loses_its_disk_before_it_hears_of_it() -> None:

@@ -14,6 +14,15 @@ from typing import Any
 
 from ..base.effects import Effect, Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from ..base.ids import NOTHING, EntryId, Member, ShardId, of_shard
+from ..base.metadata import (
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    SaveMetadata,
+)
 from ..base.plane import STRANGER_REFUSED
 from ..base.quorum import has_majority
 from ..base.refusals import Reason, Refused
@@ -65,15 +74,8 @@ from .records import (
     ChangeProgress,
     CoordinatorSettings,
     Holdout,
-    LoadMetadata,
-    MetadataLoaded,
-    MetadataSaved,
-    MetadataUncertain,
-    NodeDown,
-    NodeUp,
     Phase,
     RecoverShard,
-    SaveMetadata,
     ShardRecord,
     StartChange,
     StartTransfer,
@@ -229,13 +231,13 @@ class Coordinator:
             writer=f"{self.settings.operator}#{self._attempts}",
         )
         self._saving = record
-        return [SaveMetadata(self.shard, record, self.revision)]
+        return [SaveMetadata(self.address, record, self.revision)]
 
     def _load(self) -> list[CoordinatorEffect]:
         if self._loading:
             return []
         self._loading = True
-        return [LoadMetadata(self.shard)]
+        return [LoadMetadata(self.address)]
 
     def _on_saved(self, now_ms: int, revision: int) -> list[CoordinatorEffect]:
         if self._saving is None or revision <= self.revision:
@@ -255,7 +257,7 @@ class Coordinator:
             return self._forget("the shard was deleted")
         if m.revision < self.revision or (m.revision == self.revision and not asked):
             self._loading = asked and m.revision < self.revision
-            return [LoadMetadata(self.shard)] if self._loading else []
+            return [LoadMetadata(self.address)] if self._loading else []
         if self._saving is not None:
             if m.record.writer == self._saving.writer:
                 return self._on_saved(now_ms, m.revision)   # our write did succeed

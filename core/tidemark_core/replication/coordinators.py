@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base.effects import Received, Reply, TimerFired
+from ..base.effects import Received, Reply
 from ..base.ids import Member, ShardId
+from ..base.metadata import MetadataLoaded, NodeDown, NodeUp, SetActive
 from ..base.refusals import Reason, Refused
 from .coordinator import Coordinator, CoordinatorEffect
 from .ensembles import concerned
 from .messages import Diverged, Reach
 from .reach import Reports
-from .records import CoordinatorSettings, MetadataLoaded, NodeDown, NodeUp, SetActive, ShardRecord
+from .records import CancelChange, CoordinatorSettings, RecoverShard, ShardRecord, StartChange, StartTransfer
+
+REQUESTS = (CancelChange, RecoverShard, StartChange, StartTransfer)
+"""The events that name a shard; all others at a shard have its address."""
 
 
 class Coordinators:
@@ -48,7 +52,7 @@ class Coordinators:
                 return []
             case Received(sender=Member() as sender, message=Reach() as reach):
                 return self._on_reach(now_ms, sender, reach)
-        shard = event.address.shard if isinstance(event, Received | TimerFired) else event.shard
+        shard = event.shard if isinstance(event, REQUESTS) else event.address.shard
         coordinator = self.shards.get(shard)
         if coordinator is None:
             if not isinstance(event, MetadataLoaded):

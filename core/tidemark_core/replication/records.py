@@ -165,78 +165,7 @@ def first_record(
     )
 
 
-# --- effects of the coordinator, beside Send, SetTimer, Reply and Trace -----------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SaveMetadata:
-    """Write `record` if the stored revision still is `expected`.
-
-    Answer with MetadataSaved, or MetadataUncertain when it was refused or its outcome is unknown.
-    """
-
-    shard: ShardId
-    record: ShardRecord
-    expected: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadMetadata:
-    """Read the record afresh; answer with MetadataLoaded, retrying for as long as the store is away."""
-
-    shard: ShardId
-
-
-# --- events of the coordinator, beside Received and TimerFired ---------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataSaved:
-    """The write of `record.writer` is stored."""
-
-    shard: ShardId
-    writer: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataUncertain:
-    """The write of `record.writer` lost its race, or nobody can tell: read back."""
-
-    shard: ShardId
-    writer: str
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataLoaded:
-    """The record as stored, seen by the watch or read on request (`fresh`); None when the shard was deleted."""
-
-    shard: ShardId
-    record: ShardRecord | None
-    revision: int
-    fresh: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUp:
-    """A node answers: its member now, and the boot id of its process (new on every start)."""
-
-    member: Member
-    boot: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDown:
-    """The failure detector gave the node up."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetActive:
-    """This operator holds the lease, or lost it.  It saves work; safety never depends on it."""
-
-    active: bool
+# --- requests of the coordinator -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

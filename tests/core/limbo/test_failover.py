@@ -11,10 +11,10 @@ from tidemark_core.base.effects import PeerUp
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import EntryId
 from tidemark_core.base.limits import Limits
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.replication.messages import Append, AppendAck, BecomeLeader, Fate, Operation, Outcome
-from tidemark_core.replication.records import NodeDown, NodeUp
 
 from tests.core.support import (
     OPERATOR,

@@ -7,6 +7,16 @@ from typing import Any
 import pytest
 from tidemark_core.base.effects import Received, Reply, Send, SetTimer, SnapshotDescriptor, TimerFired, Trace
 from tidemark_core.base.ids import NOTHING, EntryId, Member, ShardKind
+from tidemark_core.base.metadata import (
+    LoadMetadata,
+    MetadataLoaded,
+    MetadataSaved,
+    MetadataUncertain,
+    NodeDown,
+    NodeUp,
+    SaveMetadata,
+    SetActive,
+)
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.coordinator import DEADLINE_TIMER, GRACE_TIMER, RETRY_TIMER, TAKEOVER_TIMER, Coordinator
 from tidemark_core.replication.coordinators import Coordinators
@@ -45,15 +55,7 @@ from tidemark_core.replication.records import (
     ChangeDone,
     ChangeProgress,
     CoordinatorSettings,
-    LoadMetadata,
-    MetadataLoaded,
-    MetadataSaved,
-    MetadataUncertain,
-    NodeDown,
-    NodeUp,
     Phase,
-    SaveMetadata,
-    SetActive,
     ShardRecord,
     StartChange,
     StartTransfer,
@@ -98,7 +100,7 @@ class Desk:
 
     def load(self, record: ShardRecord, revision: int | None = None) -> list[Any]:
         self.revision = self.revision + 10 if revision is None else revision
-        return self.step(MetadataLoaded(SHARD, record, self.revision))
+        return self.step(MetadataLoaded(AT, record, self.revision))
 
     def hear(self, sender: Member, message: Any, boot: str = "") -> list[Any]:
         return self.step(Received(AT, sender, None, message, boot))
@@ -114,7 +116,7 @@ class Desk:
         [save] = [effect for effect in self.effects if isinstance(effect, SaveMetadata)]
         assert self.revision == save.expected, "H2: conditioned on the revision it was decided from"
         self.revision += 1
-        return self.step(MetadataSaved(SHARD, save.record.writer, self.revision))
+        return self.step(MetadataSaved(AT, save.record.writer, self.revision))
 
     def sent(self, kind: type | None = None) -> list[tuple[Member, Any]]:
         """Return what was sent, fences without their nonces."""
@@ -209,7 +211,7 @@ def test_o7_the_epoch_and_the_election_are_stored_before_anybody_is_fenced(desk:
     effects = desk.load(record, revision=10)
 
     election = replace(record, epoch=1, election=10, status=Status.ELECTION, writer="op/1#1")
-    assert [Trace(AT, "resumed", "ELECTION epoch 0"), SaveMetadata(SHARD, election, 10)] == effects
+    assert [Trace(AT, "resumed", "ELECTION epoch 0"), SaveMetadata(AT, election, 10)] == effects
     assert [
         Trace(AT, "election", "epoch 1"),
         *(Send(AT, member, Fence(1, 10, 1)) for member in (A, B, C)),
@@ -498,7 +500,7 @@ def test_o14_a_leader_that_restarts_while_its_change_is_stored_as_done_is_asked_
     desk.step(NodeUp(A, "another boot"))
     assert [(A, Fence(6, save.election))] == desk.sent(Fence)
     desk.revision += 1
-    desk.step(MetadataSaved(SHARD, save.writer, desk.revision))
+    desk.step(MetadataSaved(AT, save.writer, desk.revision))
 
     _asks_the_leader_until_it_answers(desk)
 
@@ -513,7 +515,7 @@ def test_o14_a_chosen_leader_that_restarts_is_asked_again_once_steady(desk: Desk
     if not late:
         desk.step(NodeUp(A, "another boot"))
     desk.revision += 1
-    desk.step(MetadataSaved(SHARD, save.writer, desk.revision))
+    desk.step(MetadataSaved(AT, save.writer, desk.revision))
 
     _asks_the_leader_until_it_answers(desk)
 
@@ -619,12 +621,12 @@ def test_n9_nothing_is_begun_from_a_record_that_a_node_is_ahead_of(desk: Desk, r
     desk.electing()
     record, revision = desk.record, desk.shard.revision
     desk.hear(A, Rejected(1, "Fence", refused))
-    assert [LoadMetadata(SHARD)] == desk.effects
-    desk.step(MetadataLoaded(SHARD, record, revision))
+    assert [LoadMetadata(AT)] == desk.effects
+    desk.step(MetadataLoaded(AT, record, revision))
     assert not desk.shard.behind, "that was a late word of the watch"
     for _answer in range(2):   # the first may be to an older question
         assert not desk.shard.behind
-        desk.step(MetadataLoaded(SHARD, record, revision, fresh=True))
+        desk.step(MetadataLoaded(AT, record, revision, fresh=True))
     assert desk.shard.behind and ["metadata_behind"] == [e.what for e in desk.effects if isinstance(e, Trace)]
 
     desk.hear(B, Fenced(1, record.election, HEAD))
@@ -773,7 +775,7 @@ def test_n9_a_record_that_changed_meanwhile_is_gone_on_with(desk: Desk) -> None:
     desk.electing()
     desk.hear(A, Rejected(1, "Fence", Refused(Reason.STALE_EPOCH, epoch=2)))
     newer = replace(desk.record, epoch=2, election=11, writer="op/9#1")
-    desk.step(MetadataLoaded(SHARD, newer, desk.shard.revision + 1, fresh=True))
+    desk.step(MetadataLoaded(AT, newer, desk.shard.revision + 1, fresh=True))
     assert not desk.shard.behind and newer == desk.record
 
 
@@ -804,7 +806,7 @@ def test_h2_an_operator_that_lost_a_race_reads_and_starts_over(desk: Desk) -> No
     desk.steady()
     desk.step(NodeDown("a"))
     writer = desk.saves()[0].writer
-    assert [LoadMetadata(SHARD)] == desk.step(MetadataUncertain(SHARD, writer))
+    assert [LoadMetadata(AT)] == desk.step(MetadataUncertain(AT, writer))
     rival = replace(STEADY, epoch=6, election=60, leader=B, writer="op/2#4")
     desk.load(rival)
 
@@ -817,7 +819,7 @@ def test_a_write_of_unknown_outcome_that_succeeded_is_recognised_by_its_writer(d
     desk.steady()
     desk.step(NodeDown("a"))
     [record] = desk.saves()
-    desk.step(MetadataUncertain(SHARD, record.writer))
+    desk.step(MetadataUncertain(AT, record.writer))
     desk.load(record, revision=desk.revision + 1)
 
     assert [A, B, C] == [to for to, _ in desk.sent(Fence)]
@@ -829,7 +831,7 @@ def test_a_write_of_unknown_outcome_that_failed_is_decided_anew(desk: Desk) -> N
     before, revision = desk.record, desk.revision
     desk.step(NodeDown("a"))
     [record] = desk.saves()
-    desk.step(MetadataUncertain(SHARD, record.writer))
+    desk.step(MetadataUncertain(AT, record.writer))
     desk.load(before, revision=revision)
 
     assert [(6, revision)] == [(record.epoch, record.election) for record in desk.saves()]
@@ -843,7 +845,7 @@ def test_a_write_seen_by_the_watch_first_is_not_counted_twice(desk: Desk) -> Non
     desk.load(record, revision=desk.revision + 1)
     assert 3 == len(desk.sent(Fence))
 
-    assert [] == desk.step(MetadataSaved(SHARD, record.writer, desk.revision))
+    assert [] == desk.step(MetadataSaved(AT, record.writer, desk.revision))
     assert [] == desk.load(record, revision=desk.revision)
 
 
@@ -855,11 +857,11 @@ def test_h2_the_outcome_of_a_write_that_was_given_up_is_not_taken_for_that_of_th
     desk.load(replace(STEADY, epoch=6, election=60, leader=A, writer="op/2#4"))
     [second] = desk.saves()
 
-    assert [] == desk.step(MetadataUncertain(SHARD, first.writer))
-    assert [] == desk.step(MetadataSaved(SHARD, first.writer, desk.revision + 1))
+    assert [] == desk.step(MetadataUncertain(AT, first.writer))
+    assert [] == desk.step(MetadataSaved(AT, first.writer, desk.revision + 1))
     assert 6 == desk.record.epoch
     desk.revision += 1
-    desk.step(MetadataSaved(SHARD, second.writer, desk.revision))
+    desk.step(MetadataSaved(AT, second.writer, desk.revision))
     assert (7, Status.ELECTION) == (desk.record.epoch, desk.record.status)
 
 
@@ -872,7 +874,7 @@ def test_an_older_version_seen_late_changes_nothing(desk: Desk) -> None:
 
 def test_a_deleted_shard_is_forgotten_and_its_waiters_told(desk: Desk) -> None:
     desk.preparing()
-    desk.step(MetadataLoaded(SHARD, None, 99))
+    desk.step(MetadataLoaded(AT, None, 99))
 
     assert [Refused(Reason.ABORTED, "the shard was deleted")] == desk.replies()
     assert {} == desk.core.shards
@@ -961,10 +963,10 @@ def test_o3b_a_renewal_of_unknown_outcome_ends_no_change(desk: Desk, outcome: st
     before = desk.record
     desk.fire("renewal")
     [save] = desk.saves()
-    desk.step(MetadataUncertain(SHARD, save.writer))
+    desk.step(MetadataUncertain(AT, save.writer))
     found = {"lost": before, "stored": save, "another wrote": replace(before, epoch=7, writer="op/0#9")}[outcome]
     revision = desk.revision + (outcome != "lost")
-    desk.step(MetadataLoaded(SHARD, found, revision, fresh=True))
+    desk.step(MetadataLoaded(AT, found, revision, fresh=True))
     desk.revision = revision
     if outcome == "another wrote":
         assert [Reason.ABORTED] == [refused.reason for refused in desk.replies()]
@@ -992,7 +994,7 @@ def test_o3b_a_change_that_ends_while_its_renewal_is_written_ends_behind_it(desk
             assert {"deadline": desk.now_ms + 500} == desk.timers()
     assert [] == desk.saves()
     desk.revision += 1
-    desk.step(MetadataSaved(SHARD, renewal.writer, desk.revision))
+    desk.step(MetadataSaved(AT, renewal.writer, desk.revision))
     if why == "deadline":
         desk.fire("deadline")
 
@@ -1459,7 +1461,7 @@ def test_a_transfer_to_a_node_that_goes_down_is_given_up(desk: Desk) -> None:
 def test_a_deadline_that_passes_while_a_write_is_under_way_is_not_forgotten(desk: Desk) -> None:
     desk.preparing()
     desk.hear(A, Prepared(6, SNAPSHOT))
-    desk.step(MetadataUncertain(SHARD, "somebody"))
+    desk.step(MetadataUncertain(AT, "somebody"))
     desk.hear(D, SnapshotInstalled(6, SNAPSHOT.head))
     desk.fire(DEADLINE_TIMER)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tidemark_core.base.effects import Trace
 from tidemark_core.base.ids import EntryId, Member
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.messages import (
@@ -24,8 +25,6 @@ from tidemark_core.replication.messages import (
 from tidemark_core.replication.records import (
     ChangeDone,
     Holdout,
-    NodeDown,
-    NodeUp,
     RecoverShard,
     ShardRecord,
     StartChange,

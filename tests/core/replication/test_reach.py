@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.effects import ClockStepped, PeerDown, PeerUp, Received
 from tidemark_core.base.ids import NOTHING, EntryId, Member
+from tidemark_core.base.metadata import NodeDown, NodeUp
 from tidemark_core.base.quorum import has_majority
 from tidemark_core.base.refusals import Reason
 from tidemark_core.node import NODE
@@ -21,7 +22,7 @@ from tidemark_core.replication.reach import (
     candidate,
     choose,
 )
-from tidemark_core.replication.records import NodeDown, NodeUp, ShardRecord, Status
+from tidemark_core.replication.records import ShardRecord, Status
 
 from tests.core.replication.test_coordinator import STEADY, Desk
 from tests.core.support import SHARD, A, B, C, D, E, Node, ack, batch, serving

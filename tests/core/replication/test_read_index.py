@@ -9,6 +9,7 @@ from tidemark_core.base.effects import DiskSpace, PeerDown, PeerUp, Space
 from tidemark_core.base.entry import Durability, Kind
 from tidemark_core.base.ids import NOTHING, Member
 from tidemark_core.base.limits import Limits
+from tidemark_core.base.metadata import NodeDown
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import read_index
 from tidemark_core.replication.messages import (
@@ -24,7 +25,6 @@ from tidemark_core.replication.messages import (
     ReadRoundAck,
 )
 from tidemark_core.replication.read_index import READ_INDEX_TIMER
-from tidemark_core.replication.records import NodeDown
 from tidemark_core.replication.replica import Role
 
 from tests.core.support import (
