@@ -17,10 +17,11 @@ Zones = Mapping[Member, str]
 """Members that may own ranges, with the zone of each; "" is no zone.  Their order does not matter."""
 
 
-def placed(partitions: int, nodes: Zones, n: int) -> tuple[tuple[Member, ...], ...]:
+def placed(partitions: int, nodes: Zones, n: int, keyspace: int = 0) -> tuple[tuple[Member, ...], ...]:
     """Return the owners of each range of a new keyspace; clients ask the first of a list first.
 
     Members own equally many ranges, give or take one, as far as zones allow, and are the first owner of equally many.
+    The number of the keyspace decides which ones own one more, so that many small keyspaces share all members.
     """
     if not 0 < n <= len(nodes):
         raise ValueError(f"{n} owners of each range are wanted, of {len(nodes)} nodes")
@@ -30,13 +31,13 @@ def placed(partitions: int, nodes: Zones, n: int) -> tuple[tuple[Member, ...], .
     load: Counter[Member] = Counter()
     lists = []
     sizes = {zone: len(members) for zone, members in zones.items()}
-    for index, counts in enumerate(_counts(partitions, sizes, n)):
+    for index, counts in enumerate(_counts(partitions, sizes, n, keyspace)):
         owners: list[Member] = []
         for zone, count in counts.items():
-            by_load = sorted(zones[zone], key=lambda member: (load[member], _mixed(index, member.node)))
+            by_load = sorted(zones[zone], key=lambda member: (load[member], _mixed(keyspace, index, member.node)))
             owners += by_load[:count]
         load.update(owners)
-        lists.append(sorted(owners, key=lambda member: _mixed(index, member.node)))
+        lists.append(sorted(owners, key=lambda member: _mixed(keyspace, index, member.node)))
     firsts = _firsts(lists)
     return tuple(
         (first, *(owner for owner in owners if owner != first)) for first, owners in zip(firsts, lists, strict=True))
@@ -61,11 +62,11 @@ def _zone(node: str, zone: str) -> str:
     return zone or f"\0{node}"
 
 
-def _mixed(index: int, name: str) -> int:
-    return key_hash(b"%d/%s" % (index, name.encode()))
+def _mixed(keyspace: int, index: int, name: str) -> int:
+    return key_hash(b"%d/%d/%s" % (keyspace, index, name.encode()))
 
 
-def _counts(partitions: int, sizes: Mapping[str, int], n: int) -> Iterator[dict[str, int]]:
+def _counts(partitions: int, sizes: Mapping[str, int], n: int, keyspace: int) -> Iterator[dict[str, int]]:
     """Yield for each range how many of its owners lie in each zone.
 
     Each zone has `level` of them, or all its members where it has fewer; the owners that remain lie in one zone each.
@@ -75,12 +76,13 @@ def _counts(partitions: int, sizes: Mapping[str, int], n: int) -> Iterator[dict[
     every = {zone: min(size, level) for zone, size in sizes.items()}
     remain = n - sum(every.values())
     share = dict.fromkeys(sizes, 0)
+    mixed = sorted(share, key=lambda zone: _mixed(keyspace, partitions, zone))   # the first of equal zones has more
     for _ in range(partitions * remain):
-        below = (zone for zone in share if share[zone] < partitions)
+        below = (zone for zone in mixed if share[zone] < partitions)
         share[min(below, key=lambda zone: (partitions * level + share[zone]) / sizes[zone])] += 1
     for index in range(partitions):
         # The largest shares first: none is then larger than the number of ranges that are to come.
-        more = sorted(share, key=lambda zone: (-share[zone], _mixed(index, zone)))[:remain]
+        more = sorted(share, key=lambda zone: (-share[zone], _mixed(keyspace, index, zone)))[:remain]
         for zone in more:
             share[zone] -= 1
         yield {zone: count + (zone in more) for zone, count in every.items()}

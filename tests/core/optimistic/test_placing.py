@@ -116,6 +116,16 @@ def test_d63_many_members_take_over_for_one(known: dict[Member, str]) -> None:
         assert len({owners[1] for owners in lists if one == owners[0]}) >= 3
 
 
+def test_d63_small_keyspaces_share_all_members() -> None:
+    """One with a single range has three of nine members: a hundred of them must not all have the same three."""
+    known = nodes(3, 3, 3, 3)
+    lists = [owners for keyspace in range(1, 101) for owners in placed(1, known, 3, keyspace)]
+    load, firsts = owned(tuple(lists), known), Counter(owners[0] for owners in lists)
+
+    assert min(load.values()) >= 100 * 3 // len(known) // 2
+    assert min(firsts[each] for each in known) >= 100 // len(known) // 4
+
+
 @pytest.mark.parametrize(("n", "wrong"), [(4, "4 owners .* of 3 nodes"), (0, "0 owners .* of 3 nodes")])
 def test_d63_too_few_nodes_are_refused(n: int, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
