@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import Kind
+from tidemark_wire.rings import InvalidRing, ring_of
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
@@ -71,7 +72,9 @@ class Control:
             await context.abort(*to_rpc_error(other))
         try:
             settings_of(request)
-        except InvalidSettings as wrong:
+            for keyspace in request.keyspaces:
+                ring_of(keyspace)
+        except (InvalidSettings, InvalidRing) as wrong:
             await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
         version_in_force = self._routing.push(request)
         self._snapshots.throttle(self._routing.snapshot_bytes_per_second)

@@ -148,6 +148,6 @@ def _public(pushed: common_pb2.ShardMap) -> common_pb2.ShardMap:
     public.CopyFrom(pushed)
     public.ClearField("snapshot_bytes_per_second")
     public.ClearField("quorum_silence_ms")
-    for group in public.groups:
-        group.ClearField("access")
+    for each in (*public.groups, *public.keyspaces):
+        each.ClearField("access")
     return public

@@ -320,6 +320,129 @@ class GroupInfo(_message.Message):
 Global___GroupInfo: _TypeAlias = GroupInfo  # noqa: Y015
 
 @_typing.final
+class OwnerList(_message.Message):
+    """A list of owners with its quorums.  `members` are indexes into the members of the keyspace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    R_FIELD_NUMBER: _builtins.int
+    W_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    r: _builtins.int
+    w: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[_builtins.int] | None = ...,
+        n: _builtins.int = ...,
+        r: _builtins.int = ...,
+        w: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "n", b"n", "r", b"r", "w", b"w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnerList: _TypeAlias = OwnerList  # noqa: Y015
+
+@_typing.final
+class RangeInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    FLOOR_MS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    floor_ms: _builtins.int
+    @_builtins.property
+    def own(self) -> Global___OwnerList: ...
+    @_builtins.property
+    def pending(self) -> Global___OwnerList:
+        """while a move is open; unset: none is"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        own: Global___OwnerList | None = ...,
+        pending: Global___OwnerList | None = ...,
+        floor_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["own", b"own", "pending", b"pending"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["floor_ms", b"floor_ms", "own", b"own", "pending", b"pending", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RangeInfo: _TypeAlias = RangeInfo  # noqa: Y015
+
+@_typing.final
+class KeyspaceInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    READ_REPAIR_FIELD_NUMBER: _builtins.int
+    SLOPPY_FIELD_NUMBER: _builtins.int
+    EVENTUAL_FIELD_NUMBER: _builtins.int
+    OVERRIDES_ALLOWED_FIELD_NUMBER: _builtins.int
+    DEFAULT_TTL_MS_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    keyspace_id: _builtins.int
+    read_repair: _builtins.str
+    """Off, Local, Async or Blocking"""
+    sloppy: _builtins.bool
+    """nodes that keep a write for owners count for it"""
+    eventual: _builtins.bool
+    """quorums need not meet"""
+    overrides_allowed: _builtins.bool
+    """a request may name its own R and W"""
+    default_ttl_ms: _builtins.int
+    """of values that name none; 0: they stay"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
+        """owners and pending owners, each once"""
+
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___RangeInfo]:
+        """by index; a power of two of them: range i has the hashes [i, i + 1) * 2^32 / ranges"""
+
+    @_builtins.property
+    def access(self) -> Global___GroupAccess:
+        """as of a group"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        members: _abc.Iterable[Global___Member] | None = ...,
+        ranges: _abc.Iterable[Global___RangeInfo] | None = ...,
+        read_repair: _builtins.str = ...,
+        sloppy: _builtins.bool = ...,
+        eventual: _builtins.bool = ...,
+        overrides_allowed: _builtins.bool = ...,
+        default_ttl_ms: _builtins.int = ...,
+        access: Global___GroupAccess | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "default_ttl_ms", b"default_ttl_ms", "eventual", b"eventual", "keyspace_id", b"keyspace_id", "members", b"members", "name", b"name", "overrides_allowed", b"overrides_allowed", "ranges", b"ranges", "read_repair", b"read_repair", "sloppy", b"sloppy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyspaceInfo: _TypeAlias = KeyspaceInfo  # noqa: Y015
+
+@_typing.final
 class ShardMap(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -329,6 +452,7 @@ class ShardMap(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     PRODUCER_PREFIX_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    KEYSPACES_FIELD_NUMBER: _builtins.int
     QUORUM_SILENCE_MS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster: _builtins.str
@@ -342,6 +466,8 @@ class ShardMap(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeInfo]: ...
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupInfo]: ...
+    @_builtins.property
+    def keyspaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyspaceInfo]: ...
     def __init__(
         self,
         *,
@@ -351,11 +477,12 @@ class ShardMap(_message.Message):
         groups: _abc.Iterable[Global___GroupInfo] | None = ...,
         producer_prefix: _builtins.bytes = ...,
         snapshot_bytes_per_second: _builtins.int = ...,
+        keyspaces: _abc.Iterable[Global___KeyspaceInfo] | None = ...,
         quorum_silence_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "nodes", b"nodes", "producer_prefix", b"producer_prefix", "quorum_silence_ms", b"quorum_silence_ms", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "groups", b"groups", "keyspaces", b"keyspaces", "nodes", b"nodes", "producer_prefix", b"producer_prefix", "quorum_silence_ms", b"quorum_silence_ms", "snapshot_bytes_per_second", b"snapshot_bytes_per_second", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

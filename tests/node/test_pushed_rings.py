@@ -1,0 +1,51 @@
+"""Rings in a pushed map: a node refuses one that it cannot act under, and clients get rings without access lists."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tidemark_core.base.ids import Member
+from tidemark_core.optimistic.ring import Owners, Quorum, Range
+from tidemark_node.control import Control
+from tidemark_node.routing import Routing
+from tidemark_wire.rings import put_ring, ring_of
+from tidemark_wire.v1 import common_pb2
+
+RING = (Range(1, Owners((Member("n1", "a"), Member("n2", "b")), Quorum(2, 2, 1))),)
+
+
+def pushed(version: int) -> common_pb2.ShardMap:
+    shard_map = common_pb2.ShardMap(version=version)
+    info = shard_map.keyspaces.add(name="carts", keyspace_id=1, access=common_pb2.GroupAccess(readers=["rita"]))
+    put_ring(info, RING)
+    return shard_map
+
+
+def test_clients_get_rings_without_access_lists() -> None:
+    routing = Routing()
+    routing.push(pushed(1))
+    [found] = common_pb2.ShardMap.FromString(routing.map_bytes).keyspaces
+    assert ring_of(found) == RING and not found.HasField("access")
+
+
+class Aborted(Exception):
+    """A handler ended its call."""
+
+
+class Context:
+    async def abort(self, code: grpc.StatusCode, message: str, _trailing: Any) -> None:
+        raise Aborted(code, message)
+
+
+async def test_a_map_with_a_wrong_ring_is_refused_and_the_one_before_stays() -> None:
+    routing = Routing()
+    routing.push(pushed(1))
+    control: Any = SimpleNamespace(_settings=SimpleNamespace(cluster=""), _routing=routing)
+    wrong = pushed(2)
+    wrong.keyspaces[0].ranges[0].own.w = 3
+    with pytest.raises(Aborted, match=r"keyspaces\[carts\].ranges\[0\].own.w: 3 is not in 1 to 2"):
+        await Control.push_shard_map(control, wrong, Context())
+    assert routing.map.version == 1
