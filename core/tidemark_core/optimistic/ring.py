@@ -36,17 +36,16 @@ class Owners(NamedTuple):
     members: tuple[Member, ...]
     quorum: Quorum
 
-    def missing(self, stored: Collection[Member]) -> int:
-        """Return how many more members must store a write; none where it is 0 or less."""
-        return self.quorum.w - sum(member in stored for member in self.members)
+    def missing(self, stored: Collection[Member], w: int = 0) -> int:
+        """Return how many more members must store a write; none where it is 0 or less.
 
-    def write(self, stored: Collection[Member]) -> bool:
-        """Say whether the members that stored a write are enough."""
-        return self.missing(stored) <= 0
+        `w` stands in for the W of the list, as far as there are members (D77); 0: it does not.
+        """
+        return min(w or self.quorum.w, len(self.members)) - sum(member in stored for member in self.members)
 
-    def read(self, answered: Collection[Member]) -> bool:
-        """Say whether the members that answered a read are enough."""
-        return sum(member in answered for member in self.members) >= self.quorum.r
+    def read(self, answered: Collection[Member], r: int = 0) -> bool:
+        """Say whether the members that answered a read are enough; `r` stands in for the R of the list."""
+        return sum(member in answered for member in self.members) >= min(r or self.quorum.r, len(self.members))
 
 
 class Range(NamedTuple):
@@ -67,18 +66,21 @@ class Range(NamedTuple):
         more = self.pending.members if self.pending is not None else ()
         return tuple(dict.fromkeys((*self.own.members, *more)))
 
-    def missing(self, stored: Collection[Member]) -> int:
-        """Return how many more members of a list must store a write: of the list that lacks the most (D64)."""
-        own = self.own.missing(stored)
-        return own if self.pending is None else max(own, self.pending.missing(stored))
+    def missing(self, stored: Collection[Member], w: int = 0) -> int:
+        """Return how many more members of a list must store a write: of the list that lacks the most (D64).
 
-    def write(self, stored: Collection[Member]) -> bool:
+        A request may name a `w`, or an `r`, that stands in for those of both lists (D77); 0: it names none.
+        """
+        own = self.own.missing(stored, w)
+        return own if self.pending is None else max(own, self.pending.missing(stored, w))
+
+    def write(self, stored: Collection[Member], w: int = 0) -> bool:
         """Say whether a write is acknowledged: by a write quorum of both lists while a move is open (D64)."""
-        return self.own.write(stored) and (self.pending is None or self.pending.write(stored))
+        return self.missing(stored, w) <= 0
 
-    def read(self, answered: Collection[Member]) -> bool:
+    def read(self, answered: Collection[Member], r: int = 0) -> bool:
         """Say whether a read is answered: by a read quorum of both lists while a move is open (D64)."""
-        return self.own.read(answered) and (self.pending is None or self.pending.read(answered))
+        return self.own.read(answered, r) and (self.pending is None or self.pending.read(answered, r))
 
 
 # --- changes: each is one compare-and-swap of the record ----------------------------------------------------

@@ -44,12 +44,12 @@ from .run import PROFILE
 
 
 def _no_joint(stack: ExitStack) -> None:
-    substitute(stack, Range, "write", lambda self, stored: self.own.write(stored))
-    substitute(stack, Range, "read", lambda self, answered: self.own.read(answered))
+    substitute(stack, Range, "write", lambda self, stored, w=0: self.own.missing(stored, w) <= 0)
+    substitute(stack, Range, "read", lambda self, answered, r=0: self.own.read(answered, r))
 
 
 def _read_old_only(stack: ExitStack) -> None:
-    substitute(stack, Range, "read", lambda self, answered: self.own.read(answered))
+    substitute(stack, Range, "read", lambda self, answered, r=0: self.own.read(answered, r))
 
 
 def _no_barrier(stack: ExitStack) -> None:

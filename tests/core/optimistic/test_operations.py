@@ -28,6 +28,7 @@ from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.coordinating.running import Answer, Asked, Coordinator, Hold, Policy
 from tidemark_core.optimistic.coordinating.writing import Done
 from tidemark_core.optimistic.messages import Load, LoadAnswer, Store, StoreAnswer
+from tidemark_core.optimistic.ring import Owners, Quorum
 from tidemark_core.optimistic.stamps import Actor, Clock
 
 from .cases import dead, live, stamp
@@ -227,3 +228,33 @@ def test_d64_pages_go_on_where_the_one_before_ended(node: Node) -> None:
     assert [b"s1", b"s2"] == [key for key, _ in node.ask(strings(b"s1", b"s3", node.now)).values]
     page = node.ask(strings(b"", b"z", node.now, 5))
     assert (5, b"s5") == (len(page.values), page.behind)
+
+
+# --- quorums of a request -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("r", "w", "reached"), [(1, 1, (B,)), (2, 2, (A, B)), (3, 3, (A, B, C)), (9, 9, (A, B, C))])
+def test_d77_a_request_may_name_its_own_quorums(r: int, w: int, reached: tuple[Member, ...]) -> None:
+    """With as many members as it names, and no fewer; more than a list has are all of them."""
+    whole, lacking = Node(*reached), Node(*reached[1:])
+    policy = Policy(Repair.OFF, r=r, w=w)
+    assert Outcome.OK is whole.ask(set_(KEY, b"v"), policy=policy).outcome
+    assert Value(Outcome.OK, b"v") == whole.ask(get(KEY, whole.now), policy=policy)
+    assert lacking.ask(set_(KEY, b"v"), policy=policy) is None
+    assert lacking.ask(get(KEY, lacking.now), policy=policy) is None
+
+
+def test_d77_while_a_move_is_open_the_quorums_of_a_request_stand_in_for_those_of_both_lists() -> None:
+    moved = CALM._replace(pending=Owners((B, C, D), Quorum(3, 2, 2)))
+    assert moved.read([A], 1) is False and moved.read([A, D], 1) is True
+    assert moved.write([A], 1) is False and moved.write([A, D], 1) is True
+    assert (moved.missing([A], 1), moved.missing([A, D], 1)) == (1, 0)
+
+
+def test_d57_d77_a_remove_reads_by_the_quorum_of_the_keyspace() -> None:
+    """A read of one member may miss an acknowledged add, which the remove would leave alive."""
+    node = Node(A, B, C)
+    node.ask(put_element(ACTOR, KEY, b"x"))
+    few = Node(A)
+    assert few.ask(remove_element(KEY, b"x"), policy=Policy(r=1, w=1)) is None
+    assert Outcome.OK is node.ask(remove_element(KEY, b"x"), policy=Policy(r=1, w=1)).outcome

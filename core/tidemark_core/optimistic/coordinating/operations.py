@@ -24,11 +24,15 @@ T = TypeVar("T")
 
 
 class ReadStep(NamedTuple):
-    """Read places and a span; the result is `Found`.  None: repair as the keyspace does."""
+    """Read places and a span; the result is `Found`.  None: repair as the keyspace does.
+
+    A read that is `strict` must see every write, whatever R the request names.
+    """
 
     places: tuple[Place, ...]
     span: Span | None = None
     repair: Repair | None = None
+    strict: bool = False
 
 
 class WriteStep(NamedTuple):
@@ -121,7 +125,7 @@ def remove_element(key: bytes, element: bytes) -> Steps[Done]:
     The read repairs: a write quorum then holds dead cells that are below its promises and would be refused.
     """
     while True:
-        found: Found = yield ReadStep(of_element(key, element), repair=Repair.BLOCKING)
+        found: Found = yield ReadStep(of_element(key, element), repair=Repair.BLOCKING, strict=True)
         if found.outcome is not Outcome.OK:
             return Done(found.outcome, ZERO, ())
         row = _element(found.rows, key, element)

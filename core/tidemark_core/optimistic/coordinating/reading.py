@@ -48,11 +48,15 @@ Effect = To | Found
 
 
 class Read:
-    """One read of places and a span.  `order` are members, those to ask first in front; `me` is the coordinator's."""
+    """One read of places and a span.  `order` are members, those to ask first in front; `me` is the coordinator's.
+
+    `r` is that of the request, 0 where it names none (D77).
+    """
 
     def __init__(
         self, operation: int, index: int, record: Range, clock: Clock, places: tuple[Place, ...],
         span: Span | None = None, *, me: Member, order: Sequence[Member] = (), repair: Repair = Repair.BLOCKING,
+        r: int = 0,
     ) -> None:
         self.operation = operation
         self.index = index          # of the range
@@ -64,6 +68,7 @@ class Read:
         self._me = me
         self._order = order
         self._repair = repair
+        self._r = r
         self._attempt = 0
         self._asked: dict[Member, None] = {}
         self._refused: dict[Member, None] = {}
@@ -103,7 +108,7 @@ class Read:
             return self._ask_enough()
         self._clock.saw(max((greatest(row) for _, row in m.rows), default=ZERO))
         self._answers[sender] = m
-        return self._on_enough() if self.record.read(self._answers) else []
+        return self._on_enough() if self.record.read(self._answers, self._r) else []
 
     def on_stored(self, sender: Member, m: StoreAnswer) -> Sequence[Effect]:
         """Take what became of a repair at a member."""
@@ -155,7 +160,7 @@ class Read:
         """Ask the first members that are enough, without those that refused."""
         wanted: dict[Member, None] = {}
         for member in self._nearest():
-            if not self.record.read(wanted):
+            if not self.record.read(wanted, self._r):
                 wanted[member] = None
         asked = [member for member in wanted if member not in self._asked]
         self._asked.update(dict.fromkeys(asked))

@@ -47,10 +47,12 @@ Effect = To | Hold | Answer
 
 
 class Policy(NamedTuple):
-    """The choices of a keyspace for its operations."""
+    """The choices of a keyspace for its operations, and those of one request (D77)."""
 
     repair: Repair = Repair.BLOCKING
     sloppy: bool = False    # nodes that keep a write for owners count for it, and no read need see it (D73)
+    r: int = 0              # in place of the R and the W of the range, also of its pending owners; 0: none
+    w: int = 0
 
 
 STRICT = Policy()
@@ -180,13 +182,13 @@ class Coordinator:
         if isinstance(step, WriteStep):
             write = Write(
                 number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed,
-                nodes=self.nodes if asked.policy.sloppy else (),
+                nodes=self.nodes if asked.policy.sloppy else (), w=asked.policy.w,
             )
             running.step = write
             return self._follow(now_ms, number, running, write.begin(now_ms))
         read = Read(
             number, asked.index, record, self._clock, step.places, step.span, me=self._me, order=self.nearest,
-            repair=step.repair or asked.policy.repair,
+            repair=step.repair or asked.policy.repair, r=0 if step.strict else asked.policy.r,
         )
         running.step = read
         return self._follow(now_ms, number, running, read.begin())

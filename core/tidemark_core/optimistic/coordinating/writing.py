@@ -37,12 +37,13 @@ class Write:
     """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low.
 
     A change whose stamps are given, not drawn, is `fixed`: a hint, a backup, a remove of what a read found (D57).
-    `nodes` may keep the change for owners, those to ask first in front; a write that is not sloppy has none.
+    `nodes` may keep the change for owners, those to ask first in front; a write that is not sloppy has none.  `w` is
+    that of the request, 0 where it names none (D77).
     """
 
     def __init__(
         self, operation: int, index: int, record: Range, clock: Clock, make: Callable[[Dot], Change], *,
-        source: Source = Source.CLIENT, fixed: bool = False, nodes: Sequence[Member] = (),
+        source: Source = Source.CLIENT, fixed: bool = False, nodes: Sequence[Member] = (), w: int = 0,
     ) -> None:
         self.operation = operation
         self.index = index          # of the range
@@ -53,6 +54,7 @@ class Write:
         self._source = source
         self._fixed = fixed
         self._nodes = nodes
+        self._w = w
         self._attempt = 0
         self._dot: Dot
         self._change: Change
@@ -99,7 +101,7 @@ class Write:
                 self._clock.saw(m.verdict.above)
                 self._below[sender] = None
                 left = [member for member in self.record.members if member not in self._below]
-                return [] if self.record.write(left) else self._end(Outcome.BELOW)
+                return [] if self.record.write(left, self._w) else self._end(Outcome.BELOW)
             case Fate.NEWER | Fate.BELOW:
                 self._clock.saw(m.verdict.above)
                 return self.begin(now_ms)
@@ -130,14 +132,14 @@ class Write:
 
     def _judge(self) -> list[Done]:
         """End where the owners that stored the change are enough, or they and the nodes that keep it."""
-        if self.record.write(self._stored):
+        if self.record.write(self._stored, self._w):
             return self._end(Outcome.OK)
         return self._end(Outcome.SLOPPY) if self._missing <= 0 else []
 
     @property
     def _missing(self) -> int:
         """How many more owners must store the change, or nodes keep it."""
-        return self.record.missing(self._stored) - sum(keeps is True for keeps in self._keeps.values())
+        return self.record.missing(self._stored, self._w) - sum(keeps is True for keeps in self._keeps.values())
 
     def _ask(self, count: int) -> list[To]:
         """Ask the next nodes to keep the change, none that is an owner or a pending one."""
