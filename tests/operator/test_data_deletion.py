@@ -35,7 +35,7 @@ class Room:
         self.objects = Objects(store, KEYS, self.mirror, "dev", set)
         self.sent: list[tuple[ShardId, Member, DeleteShard]] = []
         self.deletion = DataDeletion(
-            store, KEYS, self.mirror, lambda shard, to, message: self.sent.append((shard, to, message)),
+            store, KEYS, self.mirror, lambda address, to, message: self.sent.append((address.shard, to, message)),
             lambda seconds: None)
 
     async def load(self) -> Room:

@@ -67,7 +67,7 @@ class Room:
             for name, record in self.mirror.nodes.items()}, {"default": ("a", "b")})
 
     def run(self, name: str) -> ReconfigurationRun:
-        driver: Any = SimpleNamespace(records=lambda: self.shards)
+        driver: Any = SimpleNamespace(records=lambda plane: self.shards)
         assert self.mirror.cluster is not None
         settings = cluster_view(self.mirror.cluster.value)
         return ReconfigurationRun(
