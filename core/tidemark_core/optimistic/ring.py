@@ -41,11 +41,12 @@ class Owners(NamedTuple):
 
         `w` stands in for the W of the list, as far as there are members (D77); 0: it does not.
         """
-        return min(w or self.quorum.w, len(self.members)) - sum(member in stored for member in self.members)
+        return (min(w, len(self.members)) or self.quorum.w) - sum(member in stored for member in self.members)
 
     def read(self, answered: Collection[Member], r: int = 0) -> bool:
         """Say whether the members that answered a read are enough; `r` stands in for the R of the list."""
-        return sum(member in answered for member in self.members) >= min(r or self.quorum.r, len(self.members))
+        return sum(member in answered for member in self.members) >= (
+            min(r, len(self.members)) or self.quorum.r)
 
 
 class Range(NamedTuple):

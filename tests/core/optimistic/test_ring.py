@@ -115,3 +115,11 @@ def test_d64_every_read_meets_every_write_before_during_and_behind_a_move(move: 
             if records[wrote].write(stored):
                 for answered in groups:
                     assert not records[reads].read(answered) or stored & answered
+
+
+def test_d77_the_quorums_of_a_list_are_never_cut_to_its_members() -> None:
+    """A damaged record with fewer members than its W acknowledges nothing; a request's own W asks for all there are."""
+    short = Owners((Member("a", "1"), Member("b", "1")), Quorum(3, 3, 3))
+
+    assert (short.missing(short.members), short.read(short.members)) == (1, False)
+    assert (short.missing(short.members, 9), short.read(short.members, 9)) == (0, True)
