@@ -13,6 +13,8 @@ from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
 from tidemark_core.documents.rows import BYSEQ, DOCS, EFFECTS, EXPIRY, PINNED, PINS, SUMMARY
 from tidemark_core.documents.rows import FAMILIES as DOCUMENTS
+from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
+from tidemark_core.optimistic.holding.layout import ELEMENTS, METAS, STRINGS
 from tidemark_core.replication.floors import FLOORS
 from tidemark_core.replication.producer_rows import PRODUCERS
 
@@ -29,7 +31,7 @@ class Family:
     table_bytes: int = 64 << 20
     block_bytes: int = 16 << 10
     bloom_bits: int = 0         # bits per key of a Bloom filter, for point reads of keys that may be missing; 0: none
-    compressed: bool = False    # LZ4; producers compress the payloads of a log themselves, and no values of documents
+    compressed: bool = False    # LZ4; producers compress the payloads of a log themselves
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -46,6 +48,12 @@ FAMILIES: tuple[Family, ...] = (
     Family(PINS, "pins", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
     Family(PINNED, "pinned_versions", compressed=True),
     Family(SUMMARY, "documents_summary", write_buffer_bytes=1 << 20, table_bytes=16 << 20),
+    # An owner reads the row of each place that it writes, and the row of the key for each element.
+    Family(STRINGS, "keyspace_strings", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
+    Family(METAS, "keyspace_keys", bloom_bits=10),
+    Family(ELEMENTS, "keyspace_elements", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
+    Family(HINTS, "keyspace_hints", compressed=True),
+    Family(PROMISES, "keyspace_promises", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
 )
 
 

@@ -16,7 +16,7 @@ import grpc.aio
 from tidemark_core.base.effects import Received
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Peer
-from tidemark_wire.convert import Codecs
+from tidemark_wire.codecs import Codecs
 from tidemark_wire.frames import SLICE_WORK, decode_messages, work_of
 from tidemark_wire.tasks import cancelled
 
@@ -148,7 +148,7 @@ class Link:
                 for address, to, message in decode_messages(frame, self.version, self._planes, self._skipped):
                     post(Received(address, self.peer, to, message), size)
                     size = 0
-                    if (work := work + work_of(message)) >= SLICE_WORK:
+                    if (work := work + work_of(address.plane, message, self._planes)) >= SLICE_WORK:
                         work = 0
                         await asyncio.sleep(0)   # the frame of a hostile peer must not silence the loop
                         await room()

@@ -30,7 +30,8 @@ from tidemark_core.node import NodeCore
 from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel, descriptors
-from tidemark_wire.convert import PLANE_CODECS, Codecs, DiskReport, Draining
+from tidemark_wire.codecs import Codecs
+from tidemark_wire.convert import PLANE_CODECS, DiskReport, Draining
 from tidemark_wire.tls import FileCredentials, InvalidTls, TlsSettings
 from tidemark_wire.wire_version import VERSION_OF_PLANES
 

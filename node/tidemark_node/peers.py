@@ -22,7 +22,8 @@ from tidemark_core.base.ids import Address, Member, OperatorId, Peer
 from tidemark_core.node import NODE
 from tidemark_core.replication.messages import Reach
 from tidemark_wire import channel
-from tidemark_wire.convert import PLANE_CODECS, Codecs, DiskReport, Draining
+from tidemark_wire.codecs import Codecs
+from tidemark_wire.convert import PLANE_CODECS, DiskReport, Draining
 from tidemark_wire.frames import NotOnThisWire, message_parts
 from tidemark_wire.identity import Kind
 from tidemark_wire.tasks import cancelled

@@ -375,7 +375,7 @@ class NodeLink:
                     self._take_space(message.space, message.free_bytes)
                 else:
                     self._listener.on_message(unit, member, boot, message)
-                if (work := work + work_of(message)) >= SLICE_WORK:
+                if (work := work + work_of(unit.plane, message)) >= SLICE_WORK:
                     work = 0
                     await asyncio.sleep(0)   # the frame of a hostile node must not silence the loop
         except RemoteViolation as error:

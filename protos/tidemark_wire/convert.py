@@ -7,20 +7,41 @@ Stays out: frames, channels, any judgement about epochs or offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from google.protobuf.message import DecodeError, Message
 from tidemark_core.base.effects import SnapshotDescriptor
 from tidemark_core.base.entry import decode
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
-from tidemark_core.base.ids import LOG_PLANE, EntryId, Member, ShardId, ShardKind
+from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, EntryId, Member, ShardId, ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication import messages as core
 from tidemark_core.replication.checkpoint import CHECKPOINT_FORMAT_BEFORE, recoded
 
+from . import optimistic
+from .codecs import (
+    MEMBER,
+    MEMBER_OR_NONE,
+    MEMBERS,
+    NUMBER_OR_NONE,
+    NUMBERS,
+    PLAIN,
+    Codec,
+    Codecs,
+    Field,
+    codec_of,
+    get_list,
+    get_message,
+    get_optional,
+    member_from_proto,
+    member_to_proto,
+    parse,
+    set_list,
+    set_message,
+    set_plain,
+)
 from .v1 import common_pb2, replication_pb2
 
 APPEND = 1
@@ -42,43 +63,7 @@ class DiskReport:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How one message class becomes a body and comes back.
-
-    `older` turns a message into the one to send on a link of the wire version before; None: it is the same there.
-    """
-
-    kind: int
-    message: type
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    older: Callable[[Any], Any] | None = None
-
-
-class Codecs:
-    """The messages of one plane, by their kind on the wire and by their class."""
-
-    def __init__(self, codecs: Iterable[Codec]) -> None:
-        table = tuple(codecs)
-        self.by_kind = {codec.kind: codec for codec in table}
-        self.by_message = {codec.message: codec for codec in table}
-        if not len(self.by_kind) == len(self.by_message) == len(table):
-            raise ValueError("codecs: a kind or a message is in the table twice")
-
-
 # --- words inside messages --------------------------------------------------------------------------------
-
-
-def member_to_proto(member: Member) -> common_pb2.Member:
-    return common_pb2.Member(node=member.node, incarnation=member.incarnation)
-
-
-def member_from_proto(proto: common_pb2.Member) -> Member:
-    """Raises RemoteViolation when the member is not named whole."""
-    if not proto.node or not proto.incarnation:
-        raise RemoteViolation("a member is named without node or incarnation")
-    return Member(proto.node, proto.incarnation)
 
 
 def id_to_proto(position: EntryId) -> common_pb2.EntryId:
@@ -165,44 +150,6 @@ def _descriptor_from_proto(proto: replication_pb2.SnapshotDescriptor) -> Snapsho
 DIGEST_BYTES = 16
 
 
-# --- fields: how a core field of each shape is written and read -------------------------------------------
-
-_Field = tuple[Callable[[Any, str, Any], None], Callable[[Any, str], Any]]
-
-
-def _set_plain(proto: Any, name: str, value: Any) -> None:
-    setattr(proto, name, value)
-
-
-def _set_message(convert: Callable[[Any], Message]) -> Callable[[Any, str, Any], None]:
-    def put(proto: Any, name: str, value: Any) -> None:
-        if value is not None:
-            getattr(proto, name).CopyFrom(convert(value))
-
-    return put
-
-
-def _get_message(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
-    def get(proto: Any, name: str) -> Any:
-        if not proto.HasField(name):
-            raise RemoteViolation(f"{type(proto).__name__} lacks {name}")
-        return convert(getattr(proto, name))
-
-    return get
-
-
-def _get_optional(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
-    return lambda proto, name: convert(getattr(proto, name)) if proto.HasField(name) else None
-
-
-def _set_list(convert: Callable[[Any], Message]) -> Callable[[Any, str, Any], None]:
-    return lambda proto, name, value: getattr(proto, name).extend(convert(item) for item in value)
-
-
-def _get_list(convert: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
-    return lambda proto, name: tuple(convert(item) for item in getattr(proto, name))
-
-
 def _follower_to_proto(pair: tuple[Member, EntryId]) -> replication_pb2.FollowerHead:
     return replication_pb2.FollowerHead(member=member_to_proto(pair[0]), head=id_to_proto(pair[1]))
 
@@ -254,56 +201,20 @@ def _get_cuts(proto: replication_pb2.Digests, name: str) -> tuple[core.FoldedCut
     return tuple(_cut_from_proto(cut) for cut in proto.cuts)
 
 
-_PLAIN: _Field = (_set_plain, getattr)
-_ID: _Field = (_set_message(id_to_proto), _get_message(id_from_proto))
-_MEMBER: _Field = (_set_message(member_to_proto), _get_message(member_from_proto))
-_MEMBER_OR_NONE: _Field = (_set_message(member_to_proto), _get_optional(member_from_proto))
-_NUMBERS: _Field = (
-    lambda proto, name, value: getattr(proto, name).extend(value), lambda proto, name: tuple(getattr(proto, name))
-)
-_MEMBERS: _Field = (_set_list(member_to_proto), _get_list(member_from_proto))
-_FOLLOWERS: _Field = (_set_list(_follower_to_proto), _get_list(_follower_from_proto))
-_NUMBER_OR_NONE: _Field = (
-    lambda proto, name, value: None if value is None else setattr(proto, name, value),
-    lambda proto, name: getattr(proto, name) if proto.HasField(name) else None,
-)
-_DIVERGED: _Field = (_set_list(_diverged_to_proto), _get_list(_diverged_from_proto))
-_CUTS: _Field = (_set_list(_cut_to_proto), _get_cuts)
-_UNHEARD: _Field = (_set_list(_unheard_to_proto), _get_list(_unheard_from_proto))
-_CLOCKS: _Field = (_set_list(_clock_to_proto), _get_list(_clock_from_proto))
-_OPERATION: _Field = (_set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
-_KIND: _Field = (
+_ID: Field = (set_message(id_to_proto), get_message(id_from_proto))
+_FOLLOWERS: Field = (set_list(_follower_to_proto), get_list(_follower_from_proto))
+_DIVERGED: Field = (set_list(_diverged_to_proto), get_list(_diverged_from_proto))
+_CUTS: Field = (set_list(_cut_to_proto), _get_cuts)
+_UNHEARD: Field = (set_list(_unheard_to_proto), get_list(_unheard_from_proto))
+_CLOCKS: Field = (set_list(_clock_to_proto), get_list(_clock_from_proto))
+_OPERATION: Field = (set_plain, lambda proto, name: operation_from_text(getattr(proto, name)))
+_KIND: Field = (
     lambda proto, name, value: setattr(proto, name, shard_kind_to_text(value)),
     lambda proto, name: shard_kind_from_text(getattr(proto, name)),
 )
-_SNAPSHOT: _Field = (_set_message(_descriptor_to_proto), _get_message(_descriptor_from_proto))
-_SNAPSHOT_OR_NONE: _Field = (_set_message(_descriptor_to_proto), _get_optional(_descriptor_from_proto))
-_REFUSAL: _Field = (_set_message(refusal_to_proto), _get_message(refusal_from_proto))
-
-
-def _codec(kind: int, message: type, /, *, older: Callable[[Any], Any] | None = None, **fields: _Field) -> Codec:
-    """Build the pair of a message whose protobuf has its own name and field names."""
-    proto_class: type[Message] = getattr(replication_pb2, message.__name__)
-
-    def encode(value: Any) -> bytes:
-        proto = proto_class()
-        for name, (put, _) in fields.items():
-            put(proto, name, getattr(value, name))
-        return proto.SerializeToString()
-
-    def decode_body(body: bytes) -> Any:
-        proto = parse(proto_class, body)
-        return message(**{name: get(proto, name) for name, (_, get) in fields.items()})
-
-    return Codec(kind, message, encode, decode_body, older)
-
-
-def parse(proto_class: Any, body: bytes) -> Any:
-    """Parse a protobuf; raises RemoteViolation when the bytes are not one."""
-    try:
-        return proto_class.FromString(body)
-    except DecodeError as error:
-        raise RemoteViolation(f"{proto_class.__name__} cannot be read: {error}") from error
+_SNAPSHOT: Field = (set_message(_descriptor_to_proto), get_message(_descriptor_from_proto))
+_SNAPSHOT_OR_NONE: Field = (set_message(_descriptor_to_proto), get_optional(_descriptor_from_proto))
+_REFUSAL: Field = (set_message(refusal_to_proto), get_message(refusal_from_proto))
 
 
 # --- a snapshot carries a checkpoint, whose format moves with the wire version ------------------------------
@@ -367,67 +278,69 @@ def _decode_fetched(body: bytes) -> core.Fetched:
 
 # --- the table --------------------------------------------------------------------------------------------
 
+_codec = partial(codec_of, replication_pb2)
 CODECS: tuple[Codec, ...] = (
-    _codec(3, core.AppendRefused, epoch=_PLAIN, own_epoch=_PLAIN, head=_ID, reason=_PLAIN),
-    _codec(4, core.Truncate, epoch=_PLAIN, to=_ID),
-    _codec(5, core.Truncated, epoch=_PLAIN, head=_ID),
-    _codec(6, core.Fetch, base=_PLAIN, entry_epoch=_PLAIN),
+    _codec(3, core.AppendRefused, epoch=PLAIN, own_epoch=PLAIN, head=_ID, reason=PLAIN),
+    _codec(4, core.Truncate, epoch=PLAIN, to=_ID),
+    _codec(5, core.Truncated, epoch=PLAIN, head=_ID),
+    _codec(6, core.Fetch, base=PLAIN, entry_epoch=PLAIN),
     Codec(7, core.Fetched, _encode_fetched, _decode_fetched),
-    _codec(8, core.Drop, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, matches=_NUMBERS, commit=_PLAIN),
-    _codec(9, core.Fill, epoch=_PLAIN, ensemble=_MEMBERS, copies=_PLAIN, upto=_PLAIN),
-    _codec(10, core.Filled, epoch=_PLAIN, upto=_PLAIN),
-    _codec(11, core.ReadRound, older=_not_before, epoch=_PLAIN, number=_PLAIN),
-    _codec(12, core.ReadRoundAck, older=_not_before, epoch=_PLAIN, number=_PLAIN),
-    _codec(13, core.DigestsAsked, older=_not_before, epoch=_PLAIN),
-    _codec(14, core.Digests, older=_not_before, epoch=_PLAIN, cuts=_CUTS),
+    _codec(8, core.Drop, epoch=PLAIN, ensemble=MEMBERS, copies=PLAIN, matches=NUMBERS, commit=PLAIN),
+    _codec(9, core.Fill, epoch=PLAIN, ensemble=MEMBERS, copies=PLAIN, upto=PLAIN),
+    _codec(10, core.Filled, epoch=PLAIN, upto=PLAIN),
+    _codec(11, core.ReadRound, older=_not_before, epoch=PLAIN, number=PLAIN),
+    _codec(12, core.ReadRoundAck, older=_not_before, epoch=PLAIN, number=PLAIN),
+    _codec(13, core.DigestsAsked, older=_not_before, epoch=PLAIN),
+    _codec(14, core.Digests, older=_not_before, epoch=PLAIN, cuts=_CUTS),
     _codec(
         16, core.Fence, older=_fence_before,
-        epoch=_PLAIN, election=_PLAIN, nonce=_PLAIN, members=_MEMBERS, kind=_KIND,
+        epoch=PLAIN, election=PLAIN, nonce=PLAIN, members=MEMBERS, kind=_KIND,
     ),
     _codec(
         17, core.Fenced, older=partial(replace, clock_ms=None),
-        epoch=_PLAIN, election=_PLAIN, head=_ID, nonce=_PLAIN, clock_ms=_NUMBER_OR_NONE,
+        epoch=PLAIN, election=PLAIN, head=_ID, nonce=PLAIN, clock_ms=NUMBER_OR_NONE,
     ),
     _codec(
         18, core.BecomeLeader, older=partial(replace, clocks=(), lineage=b""),
-        epoch=_PLAIN, election=_PLAIN, ensemble=_MEMBERS, followers=_FOLLOWERS, copies=_PLAIN, clocks=_CLOCKS,
-        lineage=_PLAIN,
+        epoch=PLAIN, election=PLAIN, ensemble=MEMBERS, followers=_FOLLOWERS, copies=PLAIN, clocks=_CLOCKS,
+        lineage=PLAIN,
     ),
-    _codec(19, core.BecameLeader, epoch=_PLAIN, election=_PLAIN),
-    _codec(20, core.AddFollower, epoch=_PLAIN, election=_PLAIN, follower=_MEMBER, head=_ID),
-    _codec(21, core.FollowerAdded, epoch=_PLAIN, follower=_MEMBER),
+    _codec(19, core.BecameLeader, epoch=PLAIN, election=PLAIN),
+    _codec(20, core.AddFollower, epoch=PLAIN, election=PLAIN, follower=MEMBER, head=_ID),
+    _codec(21, core.FollowerAdded, epoch=PLAIN, follower=MEMBER),
     _codec(
         22, core.Prepare,
-        epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE,
-        copies=_PLAIN,
+        epoch=PLAIN, election=PLAIN, operation=_OPERATION, old=MEMBER_OR_NONE, new=MEMBER_OR_NONE,
+        copies=PLAIN,
     ),
-    _codec(23, core.Prepared, older=_older_snapshot, epoch=_PLAIN, snapshot=_SNAPSHOT_OR_NONE),
+    _codec(23, core.Prepared, older=_older_snapshot, epoch=PLAIN, snapshot=_SNAPSHOT_OR_NONE),
     _codec(
         24, core.InstallSnapshot, older=_older_snapshot,
-        epoch=_PLAIN, election=_PLAIN, source=_MEMBER, snapshot=_SNAPSHOT,
+        epoch=PLAIN, election=PLAIN, source=MEMBER, snapshot=_SNAPSHOT,
     ),
-    _codec(25, core.SnapshotProgress, epoch=_PLAIN, received_bytes=_PLAIN, total_bytes=_PLAIN),
-    _codec(26, core.SnapshotInstalled, epoch=_PLAIN, head=_ID),
+    _codec(25, core.SnapshotProgress, epoch=PLAIN, received_bytes=PLAIN, total_bytes=PLAIN),
+    _codec(26, core.SnapshotInstalled, epoch=PLAIN, head=_ID),
     _codec(
         27, core.Commit,
-        epoch=_PLAIN, election=_PLAIN, operation=_OPERATION, ensemble=_MEMBERS,
-        old=_MEMBER_OR_NONE, new=_MEMBER_OR_NONE, new_head=_ID, copies=_PLAIN,
+        epoch=PLAIN, election=PLAIN, operation=_OPERATION, ensemble=MEMBERS,
+        old=MEMBER_OR_NONE, new=MEMBER_OR_NONE, new_head=_ID, copies=PLAIN,
     ),
-    _codec(28, core.Committed, epoch=_PLAIN),
-    _codec(29, core.CommitPending, epoch=_PLAIN, filled=_PLAIN),
-    _codec(30, core.Abort, epoch=_PLAIN, election=_PLAIN),
-    _codec(31, core.Aborted, epoch=_PLAIN),
-    _codec(32, core.PrepareTransfer, epoch=_PLAIN, election=_PLAIN, to=_MEMBER),
-    _codec(33, core.TransferReady, epoch=_PLAIN, to=_MEMBER),
-    _codec(34, core.DeleteShard, epoch=_PLAIN, election=_PLAIN),
-    _codec(35, core.ShardDeleted, epoch=_PLAIN),
-    _codec(36, core.Rejected, older=_older_rejected, epoch=_PLAIN, about=_PLAIN, refusal=_REFUSAL, nonce=_PLAIN),
-    _codec(37, core.Reach, older=_not_before, reached=_MEMBERS, lost=_MEMBERS, unheard=_UNHEARD, diverged=_DIVERGED),
-    _codec(64, Draining, draining=_PLAIN),
-    _codec(65, DiskReport, older=_not_before, space=_PLAIN, free_bytes=_PLAIN),
+    _codec(28, core.Committed, epoch=PLAIN),
+    _codec(29, core.CommitPending, epoch=PLAIN, filled=PLAIN),
+    _codec(30, core.Abort, epoch=PLAIN, election=PLAIN),
+    _codec(31, core.Aborted, epoch=PLAIN),
+    _codec(32, core.PrepareTransfer, epoch=PLAIN, election=PLAIN, to=MEMBER),
+    _codec(33, core.TransferReady, epoch=PLAIN, to=MEMBER),
+    _codec(34, core.DeleteShard, epoch=PLAIN, election=PLAIN),
+    _codec(35, core.ShardDeleted, epoch=PLAIN),
+    _codec(36, core.Rejected, older=_older_rejected, epoch=PLAIN, about=PLAIN, refusal=_REFUSAL, nonce=PLAIN),
+    _codec(37, core.Reach, older=_not_before, reached=MEMBERS, lost=MEMBERS, unheard=_UNHEARD, diverged=_DIVERGED),
+    _codec(64, Draining, draining=PLAIN),
+    _codec(65, DiskReport, older=_not_before, space=PLAIN, free_bytes=PLAIN),
 )
 
 PLANE_CODECS: Mapping[int, Codecs] = {
     LOG_PLANE: Codecs(CODECS),
+    KEYSPACE_PLANE: optimistic.CODECS,
 }
 """The messages of every plane, by the plane's number: one row each."""

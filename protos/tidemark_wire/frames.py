@@ -23,11 +23,12 @@ from tidemark_core.documents.payload import OUTCOME_BYTES, RECORDS_MAX, decode_o
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Append, AppendAck, Appended
 
-from .convert import APPEND, APPEND_ACK, PLANE_CODECS, Codec, Codecs, reason_from_text
+from .codecs import MEMBER_TEXT_BYTES_MAX, Codec, Codecs
+from .convert import APPEND, APPEND_ACK, PLANE_CODECS, reason_from_text
 from .wire_version import VERSION_OF_PLANES, WIRE_VERSION
 
 FRAME_BYTES_MAX = 64 << 20
-TEXT_BYTES_MAX = 255
+TEXT_BYTES_MAX = MEMBER_TEXT_BYTES_MAX
 REFUSAL_TEXT_BYTES_MAX = 2000
 HOLES_MAX = 65_536
 ENTRIES_MAX = 10_240
@@ -260,9 +261,11 @@ def decode_messages(
         yield Address(plane, number), to, message
 
 
-def work_of(message: Any) -> int:
+def work_of(plane: int, message: Any, planes: Mapping[int, Codecs] = PLANE_CODECS) -> int:
     """Return how much work a message is for its receiver, in units of SLICE_WORK."""
-    return 1 + len(message.entries) if type(message) is Append else 1
+    if plane == LOG_PLANE:
+        return 1 + len(message.entries) if type(message) is Append else 1
+    return planes[plane].by_message[type(message)].work(message)
 
 
 def _member(node: str, incarnation: str) -> Member | None:

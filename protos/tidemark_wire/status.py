@@ -14,7 +14,8 @@ import grpc
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import Reason, Refused
 
-from .convert import parse, refusal_from_proto, refusal_to_proto
+from .codecs import parse
+from .convert import refusal_from_proto, refusal_to_proto
 from .v1 import common_pb2
 
 REFUSAL_KEY = "tidemark-refusal-bin"

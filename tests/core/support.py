@@ -62,7 +62,7 @@ from tidemark_core.base.entry import (
     seal,
 )
 from tidemark_core.base.errors import CorruptEntry
-from tidemark_core.base.ids import NOTHING, EntryId, Member, OperatorId, Peer, ShardId, of_shard, shard_id
+from tidemark_core.base.ids import LOG_PLANE, NOTHING, EntryId, Member, OperatorId, Peer, ShardId, of_shard, shard_id
 from tidemark_core.base.limits import Limits
 from tidemark_core.base.metadata import (
     LoadMetadata,
@@ -409,7 +409,7 @@ class Node:
         self.released = {}
         self.written = {shard: image.copy() for shard, image in self.durable.items()}
         self.core = NodeCore(NodeFacts(self.me), planes(self.limits))
-        self.core.recover(lambda plane: StoredImages(self.durable))
+        self.core.recover(lambda plane: StoredImages(self.durable if plane == LOG_PLANE else {}))
         self._configure()
         self.check()
 

@@ -18,7 +18,7 @@ import grpc.aio
 import pytest
 from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability
-from tidemark_core.base.ids import EntryId, Member, ShardId, ShardKind, of_shard, shard_id
+from tidemark_core.base.ids import Address, EntryId, Member, ShardId, ShardKind, of_shard, shard_id
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import BecameLeader, BecomeLeader, Fence, Fenced, Outcome
 from tidemark_operator.local_state import free_ports
@@ -173,7 +173,11 @@ class OperatorHand:
             pass  # the node went away; the test knows why
 
     async def send(self, to: Member, message: Any, shard: ShardId = SHARD) -> None:
-        await self._links[to.node][1].write(frames.encode_message(of_shard(shard), to, message))
+        await self.send_at(of_shard(shard), to, message)
+
+    async def send_at(self, unit: Address, to: Member, message: Any) -> None:
+        """Send to a unit of any plane."""
+        await self._links[to.node][1].write(frames.encode_message(unit, to, message))
 
     async def ask(
         self, to: Member, message: Any, answer: type, shard: ShardId = SHARD, timeout_seconds: float = 10.0

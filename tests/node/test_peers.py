@@ -11,7 +11,7 @@ import pytest
 from google_crc32c import value as crc32c
 from tidemark_core.base.effects import PeerDown, PeerUp, Received
 from tidemark_core.base.entry import Batch, Kind, seal
-from tidemark_core.base.ids import Address, EntryId, Member, of_shard, shard_id
+from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member, of_shard, shard_id
 from tidemark_core.base.refusals import Reason
 from tidemark_core.replication.messages import Append, AppendAck, AppendRefused
 from tidemark_node import peers
@@ -19,7 +19,8 @@ from tidemark_node.link import Link, OutQueue
 from tidemark_node.metrics import Metrics
 from tidemark_node.peers import Links
 from tidemark_wire import channel
-from tidemark_wire.convert import PLANE_CODECS, Codec, Codecs
+from tidemark_wire.codecs import Codec, Codecs
+from tidemark_wire.convert import PLANE_CODECS
 from tidemark_wire.frames import SLICE_WORK, decode_messages, encode_message, work_of
 from tidemark_wire.wire_version import WIRE_VERSION
 
@@ -216,7 +217,7 @@ async def test_a_frame_full_of_work_lets_the_loop_do_other_work(message: Any) ->
     def post(event: Received, size: int) -> None:
         nonlocal posted
         posted += 1
-        between[-1] += work_of(event.message)
+        between[-1] += work_of(LOG_PLANE, event.message)
 
     async def count_turns() -> None:
         while True:
@@ -236,4 +237,4 @@ async def test_a_frame_full_of_work_lets_the_loop_do_other_work(message: Any) ->
     await link.run(post, room)
     other.cancel()
     assert posted == copies
-    assert max(between) < SLICE_WORK + work_of(message or bare_append(3_000))
+    assert max(between) < SLICE_WORK + work_of(LOG_PLANE, message or bare_append(3_000))

@@ -25,7 +25,8 @@ from tidemark_sim.profiles import Options
 from tidemark_sim.runner import run_seed
 from tidemark_sim.trace import Violation
 from tidemark_wire.channel import open_channel
-from tidemark_wire.convert import PLANE_CODECS, Codec, Codecs
+from tidemark_wire.codecs import Codec, Codecs
+from tidemark_wire.convert import PLANE_CODECS
 from tidemark_wire.identity import Kind
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 

@@ -12,7 +12,8 @@ import pytest
 from fake_node import FakeNode
 from grpc_health.v1 import health
 from tidemark_core.base.effects import SnapshotDescriptor, Space
-from tidemark_core.base.ids import Address, EntryId, Member, OperatorId, ShardId, of_shard
+from tidemark_core.base.ids import KEYSPACE_PLANE, Address, EntryId, Member, OperatorId, ShardId, of_shard
+from tidemark_core.optimistic.moving import Known
 from tidemark_core.replication.messages import BecameLeader, Fence, InstallSnapshot
 from tidemark_operator import nodes
 from tidemark_operator.detector import DetectorSettings, LoopLateness
@@ -150,6 +151,18 @@ async def test_a_message_of_a_newer_release_is_skipped_and_the_others_of_its_fra
     for context in node.links:
         await context.write(bytes((99,)) + known[1:] + known)
     await until(lambda: ("draining", "n1", True) in told.events)
+
+
+async def test_a_message_about_a_range_of_a_keyspace_is_not_taken_for_one_about_the_shard_of_its_number(
+    node, links, told
+) -> None:
+    links.set_node(record(node))
+    await until(lambda: len(told.events) == 1)
+    for context in node.links:
+        await context.write(encode_message(Address(KEYSPACE_PLANE, SHARD), None, Known(SHARD, 4)))
+    await node.send(SHARD, BecameLeader(3, 4))
+    await until(lambda: len(told.events) == 3)
+    assert [(Address(KEYSPACE_PLANE, SHARD), ME, Known(SHARD, 4)), (AT, ME, BecameLeader(3, 4))] == told.events[1:]
 
 
 async def test_k20_a_node_says_that_its_disk_is_full_when_it_is_linked_and_at_each_change(node, links, told) -> None:

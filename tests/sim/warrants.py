@@ -51,7 +51,6 @@ from tidemark_core.documents.rows import load, wipe
 from tidemark_core.limbo.settings import Rollback
 from tidemark_core.log_plane import NO_SHARD
 from tidemark_core.node import NodeCore
-from tidemark_core.optimistic.plane import KeyspacePlane
 from tidemark_core.planes import planes
 from tidemark_core.replication import messages as m
 from tidemark_core.replication.checkpoint import checkpoint_end
@@ -69,7 +68,7 @@ from tidemark_sim.trace import Violation
 
 CORE = Path(tidemark_core.__file__).parent
 WRITERS = ("persist", "_persist_fresh")
-"""The functions of core that make a write with effects behind it."""
+"""The functions of core that make a write with effects behind it, for their callers."""
 
 decoded = lru_cache(maxsize=4096)(ReplicaState.decode)
 NEVER = ReplicaState(epoch=-1, role=Role.DELETED)
@@ -441,20 +440,15 @@ class Site:
         return f"{self.module}.{self.function}:{self.line}"
 
 
-OF_PLANES = {"optimistic": KeyspacePlane}
-"""Rooms of core that write for one plane alone: no node of this release runs it without a row in `planes`."""
+OF_RANGES = "optimistic"
+"""The room of core that writes for ranges: `range_warrants` judges it, in runs of keyspaces."""
 
 
-def sites() -> Iterator[Site]:
-    """Yield every call in core that makes a write with effects behind it, as the source shows them.
-
-    Those of a plane that this release does not run are judged against a disk by its own tests (`test_unit`).
-    """
-    run = {type(plane(NodeFacts(Member("n", "d")))) for plane in planes().values()}
+def sites(*, of_ranges: bool = False) -> Iterator[Site]:
+    """Yield every call in core that makes a write with effects behind it, as the source shows them."""
     for path in sorted(CORE.rglob("*.py")):
         module = ".".join(path.relative_to(CORE).with_suffix("").parts)
-        of_plane = OF_PLANES.get(module.split(".")[0])
-        if of_plane is not None and of_plane not in run:
+        if (module.split(".")[0] == OF_RANGES) is not of_ranges:
             continue
         for name, function in _functions(ast.parse(path.read_text(encoding="utf-8"))):
             if function.name in WRITERS:
@@ -481,7 +475,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
             yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
 
 
-def _site_of_caller() -> Site | None:
+def site_of_caller() -> Site | None:
     """Return where core makes the write that is being made; None when it is not core's."""
     frame = sys._getframe(2)
     while frame.f_code.co_name in WRITERS:
@@ -564,7 +558,7 @@ class Watch:
 
         def watched_make(made: Persist, *arguments: Any, **named: Any) -> None:
             make(made, *arguments, **named)
-            site = _site_of_caller()
+            site = site_of_caller()
             if site is not None:
                 watch.reached.add(site)
                 watch._made[id(made)] = made, site, watch._event

@@ -23,7 +23,7 @@ from tidemark_core.replication.messages import (
     Unheard,
 )
 from tidemark_wire import channel, convert, frames
-from tidemark_wire.convert import Codec, Codecs
+from tidemark_wire.codecs import Codec, Codecs
 from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST, WireVersionMismatch, agreed
 
 AT, TOY = Address(LOG_PLANE, shard_id(1, 2)), Address(77, 5)

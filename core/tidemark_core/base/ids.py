@@ -17,9 +17,12 @@ ShardId = NewType("ShardId", int)
 LOG_PLANE = 0
 """The number of the plane whose units are shards.  Numbers of planes fit one byte and are never reused."""
 
+KEYSPACE_PLANE = 1
+"""The number of the plane whose units are ranges of keyspaces."""
+
 
 class Address(NamedTuple):
-    """One unit of one plane on a node: a shard of the log plane, a ring of keyspaces.
+    """One unit of one plane on a node: a shard of the log plane, a range of a keyspace.
 
     Effects and events carry it, so that shells run them without knowing what the unit is.
     """

@@ -24,21 +24,17 @@ from tidemark_core.base.effects import (
     SetTimer,
     Trace,
 )
-from tidemark_core.base.ids import Address, Member, Peer
-from tidemark_core.base.limits import Limits
+from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member, Peer
 from tidemark_core.base.plane import NodeFacts
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic.plane import KeyspacePlane
-from tidemark_core.planes import PlaneTable, planes
+from tidemark_core.planes import planes
 
 from ..disk import Disk, Queued, StoredPlane, Tables
 from ..timers import Timers
 
 if TYPE_CHECKING:
     from .world import RangeWorld
-
-NUMBER = 78
-"""Of the plane: no release has it."""
 
 
 class Node:
@@ -65,7 +61,7 @@ class Node:
     def plane(self) -> KeyspacePlane:
         """The plane of a node that is up."""
         assert self.core is not None
-        plane = self.core.planes[NUMBER]
+        plane = self.core.planes[KEYSPACE_PLANE]
         assert isinstance(plane, KeyspacePlane)
         return plane
 
@@ -92,8 +88,8 @@ class Node:
         self.life += 1
         self.boots += 1
         self.clock = ShellClock(world.now_ms + self.skew_ms, world.now_ms)
-        table: PlaneTable = {**planes(Limits()), NUMBER: partial(KeyspacePlane, number=NUMBER, limits=world.limits)}
-        self.core = NodeCore(NodeFacts(self.member, f"{self.name}-boot{self.boots}"), table)
+        facts = NodeFacts(self.member, f"{self.name}-boot{self.boots}")
+        self.core = NodeCore(facts, planes(keyspaces=world.limits))
         self.core.recover(partial(StoredPlane, self.disk))
         world.trace.note(self.name, "start", str(self.member))
         self.turn(())

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidemark_core.base.ids import Address, Member, OperatorId
+from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member, OperatorId
 from tidemark_core.optimistic.floors import Commit, HintsGone, Promised, Round, Synced, highest
 from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known, unfinished
 from tidemark_core.optimistic.plane import Assign, Cluster
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, aborted, begun, finished, wrong_move
 
-from .node import NUMBER
 from .options import QUORUMS
 
 if TYPE_CHECKING:
     from .world import RangeWorld
 
 UNIT = (5 << 32) + 3
-AT = Address(NUMBER, UNIT)
+AT = Address(KEYSPACE_PLANE, UNIT)
 NAME = "op"
 
 

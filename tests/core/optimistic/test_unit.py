@@ -13,6 +13,7 @@ from tidemark_core.optimistic.cells import Meta, Place, Sort, StringCell, encode
 from tidemark_core.optimistic.exchanging.messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from tidemark_core.optimistic.exchanging.tree import END, Tree, weigh
 from tidemark_core.optimistic.floors import PromiseAsked, Promised
+from tidemark_core.optimistic.holding import walks
 from tidemark_core.optimistic.holding.states import decode_standing, encode_standing
 from tidemark_core.optimistic.merge import merge_rows
 from tidemark_core.optimistic.messages import (
@@ -166,6 +167,27 @@ def test_d66_a_member_that_joins_begins_without_rows() -> None:
     written = (Place(Sort.STRING, b"other"), cell(480))
     assert [(), (), (), (written,)] == [answer.rows for answer in machine.take(LoadAnswer)]
     assert {Place(Sort.STRING, b"other"): cell(480)} == machine.rows() and machine.unit.standing.copying
+
+
+def test_a_span_ends_behind_so_many_bytes_and_the_next_one_goes_on_there(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer with a thousand of the largest values would fit neither the memory nor a frame."""
+    monkeypatch.setattr(walks, "WALK_BYTES", 250)
+    monkeypatch.setattr(walks, "PAGE_ROWS", 2)
+    keys = [b"%d" % number for number in range(6)]
+    for key in keys:
+        machine.hear(store(StringWrite(key, cell(500, bytes(100)))))
+    machine.settle()
+    machine.take(StoreAnswer)
+    first, found = Place(Sort.STRING, b""), []
+    for _ in range(3):
+        machine.hear(Load(INDEX, 7, 10, 6, 1, (), Span(first, Place(Sort.STRING, b"9"), 100)))
+        machine.settle()
+        [answer] = machine.take(LoadAnswer)
+        found.append([place.key for place, _ in answer.rows])
+        first = answer.behind
+    assert [keys[:2], keys[2:4], keys[4:]] == found
 
 
 def test_d66_a_span_that_is_asked_for_behind_the_record_of_a_move_shows_no_row_of_the_time_before() -> None:

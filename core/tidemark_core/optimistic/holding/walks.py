@@ -13,6 +13,8 @@ from ..cells import Place, Row, Sort, decode_row, encode_place
 from .layout import family_of, place_of, span_of
 
 PAGE_ROWS = 1_000
+WALK_BYTES = 4 << 20
+"""A walk ends early behind so many bytes: its rows go into memory, and into one message."""
 
 Rows = list[tuple[Place, Row]]
 Then = Callable[[Rows, bytes | None], list[Effect]]
@@ -20,13 +22,14 @@ Then = Callable[[Rows, bytes | None], list[Effect]]
 
 
 class _Walk:
-    __slots__ = ("behind", "rows", "rows_max", "sorts", "then")
+    __slots__ = ("behind", "bytes_left", "rows", "rows_max", "sorts", "then")
 
     def __init__(self, sorts: list[Sort], behind: bytes, rows_max: int, then: Then) -> None:
         self.sorts = sorts      # that are left, the present one first
         self.behind = behind
         self.rows_max = rows_max
         self.then = then
+        self.bytes_left = WALK_BYTES
         self.rows: Rows = []
 
 
@@ -41,7 +44,8 @@ class Walks:
     def begin(self, first: bytes, behind: bytes, rows_max: int, then: Then) -> list[Effect]:
         """Read at most `rows_max` rows, at least one, with places in [first, behind), as bytes; give them to `then`.
 
-        `then` is not called before the disk has answered, so a job may begin a walk.
+        They are fewer where they are large.  `then` is not called before the disk has answered, so a job may begin a
+        walk.
         """
         sorts = [sort for sort in Sort if first < bytes([sort + 1]) and bytes([sort]) < behind] or [Sort.STRING]
         number, self._number = self._number, self._number + 1
@@ -54,6 +58,7 @@ class Walks:
         if walk is None:
             return []
         found = [(place_of(key), value) for key, value in m.rows]
+        walk.bytes_left -= sum(len(key) + len(value) for key, value in m.rows)
         walk.rows += [(place, decode_row(place.sort, value)) for place, value in found]
         if m.more:
             first = encode_place(found[-1][0]) + b"\0"
@@ -69,7 +74,7 @@ class Walks:
     def _go_on(self, number: int, first: bytes) -> list[Effect]:
         walk = self._walks[number]
         left = walk.rows_max - len(walk.rows)
-        if not walk.sorts or not left:
+        if not walk.sorts or not left or walk.bytes_left <= 0:
             del self._walks[number]
             rest = (first or bytes([walk.sorts[0]])) if walk.sorts else None
             return walk.then(walk.rows, rest)
