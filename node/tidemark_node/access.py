@@ -1,7 +1,7 @@
 """Who may do what on this node: the one place that is asked, by the certificate of whoever calls.
 
-Nodes link with nodes, the operator controls, clients do what the log groups' access lists say; without TLS everybody
-may do everything.  A call that is turned down is answered PERMISSION_DENIED, counted and audited.
+Nodes link with nodes, the operator controls, clients do what access lists of log groups and keyspaces say; without TLS
+everybody may do everything.  A call that is turned down is answered PERMISSION_DENIED, counted and audited.
 Stays out: certificates (wire's `tls`), what the lists mean (wire's `identity`), where they come from (`routing`).
 """
 
@@ -17,7 +17,7 @@ from tidemark_wire.channel import NODE_KEY
 from tidemark_wire.identity import Identity, Kind, Role, may, peer_identity
 from tidemark_wire.status import to_rpc_error
 
-from .methods import Method
+from .methods import LOG_GROUP, Method
 from .metrics import Metrics
 from .routing import Routing
 
@@ -71,28 +71,31 @@ class Access:
         return call
 
     def authorised(self, method: Method, handler: Handler) -> Handler:
-        """Return a handler that serves only callers with one of the method's roles in the group that is named."""
+        """Return a handler that serves only callers with one of the method's roles in what is named."""
         if not method.roles:
             return handler
+        field, kind = method.subject, method.subject_kind
 
         async def call(request: Any, context: Any) -> Any:
-            refused = self.refusal(self.caller(context), method.name, method.roles, request.group)
+            refused = self.refusal(self.caller(context), method.name, method.roles, getattr(request, field), kind)
             if refused is not None:
                 await _abort(context, refused)
             return await handler(request, context)
 
         return call
 
-    def refusal(self, caller: Caller, method: str, roles: tuple[Role, ...], group: str) -> Refused | None:
-        """Say that somebody has none of these roles in a group, None when there is one."""
+    def refusal(
+        self, caller: Caller, method: str, roles: tuple[Role, ...], name: str, kind: str = LOG_GROUP
+    ) -> Refused | None:
+        """Say that somebody has none of these roles in a group or keyspace, None when there is one."""
         identity = caller.identity
         if identity is None and not self._tls:
             return None
-        lists = self._routing.access(group)
+        lists = self._routing.access(name, kind)
         if identity is not None and any(may(identity, role, lists) for role in roles):
             return None
         wanted = " or ".join(roles)
-        return self.denied(caller, method, group, f"{identity} is no {wanted} of log group {group!r}")
+        return self.denied(caller, method, name, f"{identity} is no {wanted} of {kind} {name!r}")
 
     def administers(self, caller: Caller, group: str) -> bool:
         """Say whether a caller is an admin of a group; without TLS every caller is."""

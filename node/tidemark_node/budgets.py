@@ -26,9 +26,6 @@ from .methods import PEOPLE, Cost, Method, Shape
 from .settings import FRAME_COPIES, Settings
 from .sockets import Sockets
 
-REQUEST_BYTES_MAX = 1 << 20
-"""Of one request of a client; batches have the bound of their log group."""
-
 REQUESTS_AT_ONCE = 4
 """Each may be as large as the server's bound of a message before it is refused, so there are few."""
 REQUEST_SECONDS = 20.0
@@ -60,6 +57,8 @@ A scan in the order of keys holds one of each shard to its end.
 """
 OUTCOMES_MAX = 1024
 POSITIONS_MAX = 4096
+KEYSPACE_BYTES_MAX = 64 << 20
+"""Of operations on keyspaces that have not ended; each read and each page counts for what it may bring."""
 NEWS_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -84,6 +83,7 @@ class Budgets:
         self.feed_bytes = FEED_BYTES
         self.snapshots = Line("snapshots of change streams", SNAPSHOTS_MAX)
         self.scans = Line("scans of documents", SCANS_MAX)
+        self.keyspaces = Budget("bytes of operations on keyspaces", KEYSPACE_BYTES_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
         self._sends = Pace()
@@ -105,6 +105,7 @@ class Budgets:
         yield "change_streams", self.change_streams
         yield "change_snapshots", self.snapshots
         yield "document_scans", self.scans
+        yield "keyspace_bytes", self.keyspaces
         yield "requests", self._requests
         yield "searches", self._searches
 
@@ -231,7 +232,7 @@ class Budgets:
 
     async def _request(self, method: Method, who: str, context: Any) -> Any:
         async with self._requests.granted(who):
-            reading = asyncio.ensure_future(_read(method, context, REQUEST_BYTES_MAX))
+            reading = asyncio.ensure_future(_read(method, context, method.request_bytes_max))
             waited = 0.0
             try:
                 while not (await asyncio.wait((reading,), timeout=REQUEST_LOOK_SECONDS))[0]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import Kind
-from tidemark_wire.rings import InvalidRing, ring_of
+from tidemark_wire.rings import InvalidRing
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2
@@ -22,6 +22,7 @@ from tidemark_wire.wire_version import WIRE_VERSION, WIRE_VERSION_OLDEST
 from .driver import Driver
 from .methods import Method, Shape
 from .remembered import Remembered
+from .rings import Rings
 from .routing import Routing
 from .settings import Settings
 from .snapshots import SnapshotServer
@@ -34,7 +35,7 @@ class Control:
 
     def __init__(
         self, settings: Settings, address: str, metrics_address: str, driver: Driver, routing: Routing,
-        synchro: Synchro, remembered: Remembered, snapshots: SnapshotServer, draining: asyncio.Event,
+        synchro: Synchro, rings: Rings, remembered: Remembered, snapshots: SnapshotServer, draining: asyncio.Event,
         tls: Credentials | None,
     ) -> None:
         self._settings = settings
@@ -43,6 +44,7 @@ class Control:
         self._driver = driver
         self._routing = routing
         self._synchro = synchro
+        self._rings = rings
         self._remembered = remembered
         self._snapshots = snapshots
         self._draining = draining
@@ -72,13 +74,13 @@ class Control:
             await context.abort(*to_rpc_error(other))
         try:
             settings_of(request)
-            for keyspace in request.keyspaces:
-                ring_of(keyspace)
+            self._rings.check(request)
         except (InvalidSettings, InvalidRing) as wrong:
             await context.abort(*to_rpc_error(Refused(Reason.INVALID_SPEC, str(wrong))))
         version_in_force = self._routing.push(request)
         self._snapshots.throttle(self._routing.snapshot_bytes_per_second)
         self._synchro.tell()
+        self._rings.tell()
         self._remembered.tell(self._routing.map)
         return node_pb2.PushShardMapResponse(version=version_in_force)
 

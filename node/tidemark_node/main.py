@@ -48,6 +48,7 @@ from .driver import Driver
 from .explain import Explain
 from .families import FAMILIES, Family, shard_kinds
 from .inventory import Inventory
+from .keyspaces import KeyspaceCalls
 from .logs import set_up
 from .methods import Serving
 from .metrics import Metrics, MetricsEndpoint
@@ -57,6 +58,7 @@ from .reach import Reporter
 from .reads import Reads
 from .reclaim import Reclaimer
 from .remembered import Remembered
+from .rings import Rings
 from .routing import Routing
 from .rpc import Health, register
 from .settings import METRICS_OFF, Settings, parse, split_address
@@ -190,7 +192,8 @@ class Node:
         driver.links, driver.snapshots = self.links, self.snapshots
         self.reporter = Reporter(driver, self.links, routing)
         synchro = Synchro(driver, routing)
-        driver.on_shards = synchro.tell
+        self.rings = Rings(driver, routing)
+        driver.on_shards = partial(_tell, synchro, self.rings)
         access = Access(settings.cluster, routing, metrics, tls=self.tls is not None)
         self.budgets = budgets = Budgets(settings, access)
         metrics.watch_budgets(budgets)
@@ -201,8 +204,8 @@ class Node:
         self.remembered = Remembered(driver, driver.store.remembered())
         snapshot_server = SnapshotServer(driver, metrics, settings.snapshot_bytes_per_second, self.links.greet)
         control = Control(
-            settings, self.address, self.metrics_address, driver, routing, synchro, self.remembered, snapshot_server,
-            self.draining, self.tls,
+            settings, self.address, self.metrics_address, driver, routing, synchro, self.rings, self.remembered,
+            snapshot_server, self.draining, self.tls,
         )
         self.appends = Appends(driver, routing, metrics, self.limits.batch_bytes_max, access, budgets)
         self.subscriptions = Subscriptions(driver, routing, metrics, budgets, settings)
@@ -213,6 +216,7 @@ class Node:
             self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
             Explain(driver, routing), DocumentCalls(
                 driver, routing, metrics, access, budgets, settings.subscription_lease_seconds_max * 1000),
+            KeyspaceCalls(driver, self.rings, routing, metrics, access, budgets),
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])
@@ -275,6 +279,12 @@ class Node:
         await self.driver.stop()
         await stopping
         await self.endpoint.stop()
+
+
+def _tell(synchro: Synchro, rings: Rings) -> None:
+    """Hand the core what the map says of shards and ranges."""
+    synchro.tell()
+    rings.tell()
 
 
 def _limbo_views(driver: Driver) -> Iterator[LimboView]:

@@ -17,6 +17,13 @@ from tidemark_wire.identity import Kind, Role
 PACKAGE = "tidemark.v1"
 PEOPLE = frozenset({Kind.CLIENT, Kind.ADMIN})
 EVERY_KIND = frozenset(Kind)
+LOG_GROUP, KEYSPACE = "log group", "keyspace"
+"""The kinds of things that have access lists, as people call them."""
+_FIELDS = {"group": LOG_GROUP, "keyspace": KEYSPACE}
+"""By the field with which a request names one."""
+
+REQUEST_BYTES_MAX = 1 << 20
+"""Of one request of a client, where its method does not say another bound; batches have that of their log group."""
 
 
 class InvalidMethod(RuntimeError):
@@ -45,7 +52,7 @@ class Method:
     """One method: `handler` takes the part that serves it, the request and gRPC's context.
 
     A side without a message type sends raw frames.  Exactly one access rule is given: `kinds` of certificates, or
-    `roles`, of which a caller needs one in the log group that the request names.
+    `roles`, of which a caller needs one in the log group or keyspace that the request names.
     """
 
     name: str                                   # "Service.Method", as metrics and the audit have it
@@ -58,6 +65,7 @@ class Method:
     checks_version: bool = True                 # refuses a client that names another wire version
     audited: bool = False                       # the audit names each admin who is let in
     cost: Cost | None = None                    # by default a call or a stream, as the shape says
+    request_bytes_max: int = REQUEST_BYTES_MAX
 
     @property
     def service(self) -> str:
@@ -68,6 +76,17 @@ class Method:
     def short_name(self) -> str:
         """The name within the service."""
         return self.name.partition(".")[2]
+
+    @property
+    def subject(self) -> str:
+        """The field of a request that names the thing whose access lists are asked, empty where none does."""
+        fields = self.request.DESCRIPTOR.fields_by_name if self.request is not None else {}
+        return next((field for field in _FIELDS if field in fields), "")
+
+    @property
+    def subject_kind(self) -> str:
+        """The kind of that thing, as people call it."""
+        return _FIELDS[self.subject]
 
     @property
     def cost_of_call(self) -> Cost:
@@ -108,5 +127,5 @@ def _check(method: Method) -> None:
     if bool(method.kinds) is bool(method.roles):
         given = "two access rules, kinds and roles" if method.roles else "no access rule, neither kinds nor roles"
         raise InvalidMethod(f"{method.name} has {given}: give one")
-    if method.roles and (method.request is None or "group" not in method.request.DESCRIPTOR.fields_by_name):
-        raise InvalidMethod(f"{method.name} asks for roles, and its request has no field 'group'")
+    if method.roles and not method.subject:
+        raise InvalidMethod(f"{method.name} asks for roles, and its request has no field 'group' or 'keyspace'")

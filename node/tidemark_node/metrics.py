@@ -76,6 +76,12 @@ class Metrics:
         self.append_bytes = counter("append_bytes", "Payload bytes of batches accepted for appending.")
         self.document_writes = counter("document_writes", "Records written to documents, by verdict.", "verdict")
         self.document_reads = counter("document_reads", "Gets and pages of scans answered.", "method")
+        self.keyspace_operations = counter(
+            "keyspace_operations", "Operations on keyspaces that ended, each key of a call one.", "method", "outcome")
+        self.keyspace_operation_seconds = Histogram(
+            "tidemark_keyspace_operation_seconds", "Time of an operation on a keyspace, from its checks to its end.",
+            ["method"], buckets=_LATENCY_BUCKETS, registry=registry,
+        )
         self.append_pending_bytes = gauge("append_pending_bytes", "Bytes of batches that wait for their answer.")
         self.outcomes = counter("outcomes", "Outcomes asked for, by answer.", "outcome")
         self.outcomes_waiting = gauge("outcomes_waiting", "Callers that wait for an outcome.")

@@ -22,6 +22,8 @@ from tidemark_wire.identity import AccessLists
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2
 
+from .methods import KEYSPACE, LOG_GROUP
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -54,7 +56,7 @@ class Routing:
         self.map_bytes = b""                # the same, serialised once for all who watch
         self._targets: dict[tuple[str, int], Target] = {}
         self._groups: dict[str, common_pb2.GroupInfo] = {}
-        self._access: dict[str, AccessLists] = {}
+        self._access: dict[tuple[str, str], AccessLists] = {}    # by kind and name
         self.snapshot_bytes_per_second = 0   # 0: nothing is said
         self.quorum_silence_ms = 0           # 0: nothing is said
         self._addresses: dict[str, str] = {}
@@ -65,8 +67,9 @@ class Routing:
         if pushed.version <= self.map.version:
             return self.map.version
         self._access = {
-            group.name: AccessLists.of(group.access.readers, group.access.writers, group.access.admins)
-            for group in pushed.groups if group.HasField("access")
+            (kind, each.name): AccessLists.of(each.access.readers, each.access.writers, each.access.admins)
+            for kind, things in ((LOG_GROUP, pushed.groups), (KEYSPACE, pushed.keyspaces))
+            for each in things if each.HasField("access")
         }
         self.snapshot_bytes_per_second = pushed.snapshot_bytes_per_second
         self.quorum_silence_ms = pushed.quorum_silence_ms
@@ -108,9 +111,9 @@ class Routing:
         shards = len(known.shards)
         return Refused(Reason.UNKNOWN_SHARD, f"shard {index} of {group!r}: the group has shards 0 to {shards - 1}")
 
-    def access(self, group: str) -> AccessLists | None:
-        """Return who may do what with a group, None where nothing is said."""
-        return self._access.get(group)
+    def access(self, name: str, kind: str = LOG_GROUP) -> AccessLists | None:
+        """Return who may do what with a group or a keyspace, None where nothing is said."""
+        return self._access.get((kind, name))
 
     def hint(self, target: Target | None) -> Hint:
         """Return where to go instead."""

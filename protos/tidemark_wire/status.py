@@ -42,7 +42,10 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.GROUP_REPLACED: Meaning(
         _Code.FAILED_PRECONDITION,
-        "The group was deleted and made again. Look at what you read of it before, then ask again."
+        "It was deleted and made again. Look at what you read of it before, then ask again."
+    ),
+    Reason.UNKNOWN_KEYSPACE: Meaning(
+        _Code.NOT_FOUND, "Check the keyspace's name; `tidemark get keyspaces` lists the keyspaces."
     ),
     Reason.UNKNOWN_SHARD: Meaning(_Code.NOT_FOUND, "Check the shard's number; `tidemark shards` lists them."),
     Reason.NOT_MEMBER: Meaning(

@@ -25,7 +25,7 @@ from tidemark_wire import channel
 from tidemark_wire.changes import CHANGES
 from tidemark_wire.channel import hello_metadata, open_channel
 from tidemark_wire.identity import Kind, Role
-from tidemark_wire.v1 import common_pb2, documents_pb2, node_pb2
+from tidemark_wire.v1 import common_pb2, documents_pb2, keyspaces_pb2, node_pb2
 
 RAW = (channel.REPLICATION_LINK, channel.CONTROL_LINK, channel.APPEND, channel.READ, channel.DELIVER, CHANGES)
 
@@ -63,7 +63,8 @@ def tables() -> list[Method]:
 
 
 def services_of_a_node() -> list[Any]:
-    return [each for file in (node_pb2, documents_pb2) for each in file.DESCRIPTOR.services_by_name.values()]
+    files = (node_pb2, documents_pb2, keyspaces_pb2)
+    return [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
 
 
 def test_every_method_of_the_services_is_in_exactly_one_table() -> None:
@@ -156,9 +157,9 @@ async def test_a_method_that_two_parts_contribute_is_refused_at_start(tmp_path: 
         ({"kinds": frozenset()}, "Toy.Echo has no access rule, neither kinds nor roles: give one"),
         ({"roles": (Role.READER,)}, "Toy.Echo has two access rules, kinds and roles: give one"),
         ({"kinds": frozenset(), "roles": (Role.READER,)},
-         "Toy.Echo asks for roles, and its request has no field 'group'"),
+         "Toy.Echo asks for roles, and its request has no field 'group' or 'keyspace'"),
         ({"kinds": frozenset(), "roles": (Role.READER,), "request": node_pb2.SizesRequest},
-         "Toy.Echo asks for roles, and its request has no field 'group'"),
+         "Toy.Echo asks for roles, and its request has no field 'group' or 'keyspace'"),
         ({"name": "Echo"}, "'Echo' is not of the form Service.Method"),
     ],
 )

@@ -33,7 +33,15 @@ from tidemark_wire.channel import open_channel
 from tidemark_wire.identity import Identity, Kind
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.tls import Credentials, FileCredentials, TlsSettings
-from tidemark_wire.v1 import common_pb2, documents_pb2, documents_pb2_grpc, node_pb2, node_pb2_grpc
+from tidemark_wire.v1 import (
+    common_pb2,
+    documents_pb2,
+    documents_pb2_grpc,
+    keyspaces_pb2,
+    keyspaces_pb2_grpc,
+    node_pb2,
+    node_pb2_grpc,
+)
 
 POLICY = Policy()
 ACCESS = common_pb2.GroupAccess(readers=["rita"], writers=["will"], admins=["anna"])
@@ -162,7 +170,7 @@ def every_call(opened: grpc.aio.Channel, hello: Iterable[tuple[str, str]]) -> di
     """Return a call of each method there is, by its name; each asks for nothing that is wrong in itself."""
     metadata = tuple(hello)
     calls: dict[str, Any] = {}
-    stubs = [(node_pb2, node_pb2_grpc), (documents_pb2, documents_pb2_grpc)]
+    stubs = [(node_pb2, node_pb2_grpc), (documents_pb2, documents_pb2_grpc), (keyspaces_pb2, keyspaces_pb2_grpc)]
     for service, module in [
         (service, module) for file, module in stubs for service in file.DESCRIPTOR.services_by_name.values()
     ]:
@@ -172,6 +180,8 @@ def every_call(opened: grpc.aio.Channel, hello: Iterable[tuple[str, str]]) -> di
             request = GetMessageClass(method.input_type)(**REQUESTS.get(name, {}))
             if "group" in method.input_type.fields_by_name:
                 request.group = GROUP
+            if "keyspace" in method.input_type.fields_by_name:
+                request.keyspace = GROUP    # the lists of a group say nothing of a keyspace of its name
             call = getattr(stub, method.name)(request, metadata=metadata, timeout=20)
             calls[name] = first_of(call) if hasattr(call, "read") else call
     read = opened.unary_stream(channel.READ, request_serializer=node_pb2.ReadRequest.SerializeToString)
@@ -215,6 +225,8 @@ READS = {
     "Documents.Describe",
 }
 WRITES = {"Tidemark.Outcome", "Tidemark.Limbo", "Documents.Describe"}
+KEYSPACES = {f"Keyspaces.{method.name}" for method in keyspaces_pb2.DESCRIPTOR.services_by_name["Keyspaces"].methods}
+"""Of a keyspace without lists every client may read and write."""
 
 
 @pytest.mark.parametrize(
@@ -224,12 +236,12 @@ WRITES = {"Tidemark.Outcome", "Tidemark.Limbo", "Documents.Describe"}
         (Kind.OPERATOR, "operator", FOR_ALL | {
             "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump", "Control.Replicas",
             "Control.Promise", "Control.Sizes"}),
-        (Kind.ADMIN, "root", FOR_ALL | STREAMS | READS | WRITES | {
+        (Kind.ADMIN, "root", FOR_ALL | STREAMS | KEYSPACES | READS | WRITES | {
             "Control.Describe", "Control.DebugDump", "Control.Replicas", "Control.Promise"}),
-        (Kind.CLIENT, "anna", FOR_ALL | STREAMS | READS | WRITES),
-        (Kind.CLIENT, "rita", FOR_ALL | STREAMS | READS),
-        (Kind.CLIENT, "will", FOR_ALL | STREAMS | WRITES),
-        (Kind.CLIENT, "eve", FOR_ALL | STREAMS),
+        (Kind.CLIENT, "anna", FOR_ALL | STREAMS | KEYSPACES | READS | WRITES),
+        (Kind.CLIENT, "rita", FOR_ALL | STREAMS | KEYSPACES | READS),
+        (Kind.CLIENT, "will", FOR_ALL | STREAMS | KEYSPACES | WRITES),
+        (Kind.CLIENT, "eve", FOR_ALL | STREAMS | KEYSPACES),
     ],
 )
 async def test_each_caller_may_call_what_it_is_for(led: Led, kind: Kind, name: str, allowed: set[str]) -> None:

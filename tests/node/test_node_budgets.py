@@ -25,8 +25,9 @@ from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
 from tidemark_node import budgets as budgets_module
 from tidemark_node import delivery
-from tidemark_node.budgets import REQUEST_BYTES_MAX, Budgets
+from tidemark_node.budgets import Budgets
 from tidemark_node.main import Node
+from tidemark_node.methods import REQUEST_BYTES_MAX
 from tidemark_node.released import WAKES_PER_TURN, ReleasedBoard
 from tidemark_node.settings import FRAME_COPIES, Settings
 from tidemark_node.subscription_names import SubscriptionNames

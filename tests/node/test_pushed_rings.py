@@ -10,6 +10,7 @@ import pytest
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
 from tidemark_node.control import Control
+from tidemark_node.rings import Rings
 from tidemark_node.routing import Routing
 from tidemark_wire.rings import put_ring, ring_of
 from tidemark_wire.v1 import common_pb2
@@ -43,7 +44,8 @@ class Context:
 async def test_a_map_with_a_wrong_ring_is_refused_and_the_one_before_stays() -> None:
     routing = Routing()
     routing.push(pushed(1))
-    control: Any = SimpleNamespace(_settings=SimpleNamespace(cluster=""), _routing=routing)
+    rings = Rings(SimpleNamespace(), routing)  # type: ignore[arg-type]
+    control: Any = SimpleNamespace(_settings=SimpleNamespace(cluster=""), _routing=routing, _rings=rings)
     wrong = pushed(2)
     wrong.keyspaces[0].ranges[0].own.w = 3
     with pytest.raises(Aborted, match=r"keyspaces\[carts\].ranges\[0\].own.w: 3 is not in 1 to 2"):

@@ -14,7 +14,8 @@ class Reason(StrEnum):
 
     NOT_LEADER = "NOT_LEADER"                    # ask the hinted leader
     UNKNOWN_GROUP = "UNKNOWN_GROUP"              # no log group of that name in the shard map
-    GROUP_REPLACED = "GROUP_REPLACED"            # the name stands for another group than the one that was asked for
+    GROUP_REPLACED = "GROUP_REPLACED"            # the name stands for another group, or keyspace, than was asked for
+    UNKNOWN_KEYSPACE = "UNKNOWN_KEYSPACE"        # no keyspace of that name in the shard map
     UNKNOWN_SHARD = "UNKNOWN_SHARD"              # this node has no such shard
     NOT_MEMBER = "NOT_MEMBER"                    # not a member, or another incarnation of one
     NO_REPLICA = "NO_REPLICA"                    # the replica was deleted here, or is being seeded: it does not vote

@@ -33,7 +33,7 @@ show, `writes` makes what an operation writes, `ring` has owners, quorums and mo
 `placing` chooses owners, `standing` is a member's part in a range, `owner` decides what a member stores, `messages` has
 what members say, `storing` is what a member does with them, `coordinating` has writes and reads at their coordinator,
 `exchanging` is how owners become equal, `moving` how owners change, `floors` how tombstones go, `holding` is one range
-at one member with its rows, `hinting` has what a node keeps for owners, `plane` has all ranges of a node.  All of it is
-pure.
+at one member with its rows, `hinting` has what a node keeps for owners, `plane` has all ranges of a node, `sizes`
+bounds keys and values.  All of it is pure.
 Stays out: disks, links and timers.
 """

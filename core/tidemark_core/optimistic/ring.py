@@ -83,6 +83,11 @@ class Range(NamedTuple):
         """Say whether a read is answered: by a read quorum of both lists while a move is open (D64)."""
         return self.own.read(answered, r) and (self.pending is None or self.pending.read(answered, r))
 
+    def weak(self, r: int = 0, w: int = 0) -> bool:
+        """Say whether a request names fewer members than a list asks for: it has no promise then (D77)."""
+        lists = (self.own,) if self.pending is None else (self.own, self.pending)
+        return any(0 < r < owners.quorum.r or 0 < w < owners.quorum.w for owners in lists)
+
 
 # --- changes: each is one compare-and-swap of the record ----------------------------------------------------
 

@@ -160,9 +160,10 @@ def clear(key: bytes) -> Steps[Done]:
     return done
 
 
-def strings(left: bytes, right: bytes, now: Now, count_max: int = 1_000) -> Steps[Page]:
-    """Read the Strings of one range with keys in [left, right), in the order of their bytes."""
-    found: Found = yield ReadStep((), Span(Place(Sort.STRING, left), Place(Sort.STRING, right), count_max))
+def strings(left: bytes, right: bytes | None, now: Now, count_max: int = 1_000) -> Steps[Page]:
+    """Read the Strings of one range with keys in [left, right), None: to its end, in the order of their bytes."""
+    behind = Place(Sort.META, b"") if right is None else Place(Sort.STRING, right)
+    found: Found = yield ReadStep((), Span(Place(Sort.STRING, left), behind, count_max))
     values = tuple(
         (place.key, value) for place, row in sorted(found.rows.items(), key=lambda item: item[0])
         if (value := string_of(cast("StringCell", row), now(), found.floor_ms)) is not None

@@ -13,6 +13,7 @@ class Outcome(Enum):
     """The end of an operation."""
 
     OK = "ok"
+    WEAK = "weak"          # enough for the request, fewer than the keyspace asks for (D77)
     SLOPPY = "sloppy"      # enough only with nodes that keep the change for owners: a read may miss it (D73)
     FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
     BELOW = "below"        # a floor or promises refuse the stamps, which were given: too few members may store them

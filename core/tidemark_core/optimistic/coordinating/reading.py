@@ -130,6 +130,11 @@ class Read:
         self.record = record
         return self.begin()
 
+    @property
+    def weak(self) -> bool:
+        """Whether fewer members are enough than the record asks for (D77)."""
+        return self.record.weak(self._r)
+
     def on_deadline(self) -> list[Found]:
         """End without an answer: too few members gave one, or too few hold what was found."""
         if self.done is not None:

@@ -72,12 +72,13 @@ class Asked:
 class _Running:
     """One operation, its generator and the step that it waits for."""
 
-    __slots__ = ("asked", "step", "steps")
+    __slots__ = ("asked", "step", "steps", "weak")
 
     def __init__(self, asked: Asked, steps: Steps[Any]) -> None:
         self.asked = asked
         self.steps = steps
         self.step: Read | Write | None = None
+        self.weak = False       # a step that ended was content with less than the record asks for (D77)
 
 
 class Coordinator:
@@ -157,12 +158,15 @@ class Coordinator:
 
     def _advance(self, now_ms: int, running: _Running, result: Any) -> list[Effect]:
         """Give the operation the result of its step, and begin the next step."""
+        running.weak |= running.step is not None and running.step.weak
         running.step = None
         while True:
             try:
                 step = running.steps.send(result)
             except StopIteration as end:
-                return [Answer(running.asked.request, end.value)]
+                weak = running.weak and end.value.outcome is Outcome.OK
+                answer = end.value._replace(outcome=Outcome.WEAK) if weak else end.value
+                return [Answer(running.asked.request, answer)]
             if isinstance(step, HeldStep):
                 return [Hold(self._numbered(running), running.asked.index, step.places)]
             if now_ms < running.asked.deadline_ms:
@@ -188,10 +192,15 @@ class Coordinator:
             return self._follow(now_ms, number, running, write.begin(now_ms))
         read = Read(
             number, asked.index, record, self._clock, step.places, step.span, me=self._me, order=self.nearest,
-            repair=step.repair or asked.policy.repair, r=0 if step.strict else asked.policy.r,
+            repair=step.repair or _repair_of(asked.policy, record), r=0 if step.strict else asked.policy.r,
         )
         running.step = read
         return self._follow(now_ms, number, running, read.begin())
+
+
+def _repair_of(policy: Policy, record: Range) -> Repair:
+    """A weak read promises nothing to the reads behind it, so it waits for no repair (D77)."""
+    return Repair.ASYNC if policy.repair is Repair.BLOCKING and record.weak(policy.r) else policy.repair
 
 
 _OVER_READ = Found(Outcome.UNKNOWN, {}, None, 0, (), ())

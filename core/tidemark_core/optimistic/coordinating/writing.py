@@ -126,6 +126,11 @@ class Write:
         self.record = record
         return self._send_to_all()
 
+    @property
+    def weak(self) -> bool:
+        """Whether fewer members are enough than the record asks for (D77)."""
+        return self.record.weak(w=self._w)
+
     def on_deadline(self) -> list[Done]:
         """End without knowing: what was sent may be stored, now or later (D76)."""
         return [] if self.done else self._end(Outcome.UNKNOWN)
