@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemark_core.base.ids import KEYSPACE_PLANE, Member
+from tidemark_core.base.ids import Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic.coordinating.reading import Repair
@@ -102,7 +102,7 @@ class Rings:
     def tell(self) -> None:
         """Bring the core up to date; to be called when the map may have changed, or the core was loaded again."""
         driver = self._driver
-        if driver.reloading or KEYSPACE_PLANE not in driver.core.planes:
+        if driver.reloading:
             return
         if self._routing.map is not self._map:
             self._map = self._routing.map

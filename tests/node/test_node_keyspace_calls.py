@@ -15,24 +15,19 @@ from node_harness import VERSIONS
 from prometheus_client import generate_latest
 from test_node_access import Certificates
 from tidemark_core.base.ids import KEYSPACE_PLANE, Member
-from tidemark_core.base.limits import Limits
 from tidemark_core.base.refusals import Reason
 from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.coordinating.running import Policy
-from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
-from tidemark_core.optimistic.holding.layout import FAMILIES as ROWS
-from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, KeyspacePlane, Operate
+from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, range_of
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from tidemark_core.planes import PlaneTable, planes
+from tidemark_core.planes import planes
 from tidemark_node import keyspaces
-from tidemark_node.families import FAMILIES, Family
 from tidemark_node.main import Node
 from tidemark_node.rings import TTL_MAX_MS
 from tidemark_node.settings import Settings
 from tidemark_node.store_errors import StoreFailed
 from tidemark_wire.channel import open_channel
-from tidemark_wire.convert import PLANE_CODECS, Codec, Codecs
 from tidemark_wire.identity import Kind
 from tidemark_wire.rings import put_ring
 from tidemark_wire.status import refusal_from_rpc_error
@@ -46,24 +41,13 @@ from tests.waiting import until
 NAME, NUMBER, RANGES = "carts", 3, 4
 AWAY = (Member("b", "b1"), Member("c", "c1"))
 """Owners that do not run: what needs one of them is not answered."""
-HERE = {family.name for family in FAMILIES}
-WITH_ROWS = (*FAMILIES, *(
-    Family(name, name) for name in (*ROWS.values(), HINTS, PROMISES) if name not in HERE))
-
-UNREAD = Codecs(Codec(number, kind, lambda _: b"", kind) for number, kind in enumerate(KeyspacePlane.voices))
-"""Messages to owners that do not run."""
-
-
-def with_keyspaces(limits: Limits) -> PlaneTable:
-    plane = partial(KeyspacePlane, number=KEYSPACE_PLANE, limits=KeyspaceLimits(tick_ms=20))
-    return {**planes(limits), KEYSPACE_PLANE: plane}
+QUICK = partial(planes, keyspaces=KeyspaceLimits(tick_ms=20))
 
 
 async def started(stack: AsyncExitStack, data: Path, **settings: Any) -> Node:
     """Return a running node that holds keyspaces."""
     node = Node(
-        Settings(node="a", data=data, metrics_listen="off", disk_reserve_bytes=1 << 20, **settings),
-        families=WITH_ROWS, planes_of=with_keyspaces, messages={KEYSPACE_PLANE: UNREAD, **PLANE_CODECS})
+        Settings(node="a", data=data, metrics_listen="off", disk_reserve_bytes=1 << 20, **settings), planes_of=QUICK)
     await node.start()
     stack.push_async_callback(node.stop)
     return node
