@@ -1,4 +1,4 @@
-"""Tidemark's client: append to log groups and read them back, put and get documents.
+"""Tidemark's client: append to log groups and read them back, put and get documents, set and get keys.
 
     client = await tidemark.connect("127.0.0.1:6690")
     async with client, client.appender("orders") as appender:
@@ -8,6 +8,8 @@
     async with client.documents("settings") as documents:
         await documents.put(b"theme", b"dark", expected=0)
         document = await documents.get(b"theme")
+    carts = client.keyspace("carts")
+    await carts.set(b"7", b"...")
 
 `tidemark.sync` is the same without an event loop; `tidemark.errors` is what may be caught.
 """
@@ -17,6 +19,7 @@ from tidemark_core.delivery.location import Location
 from tidemark_core.delivery.messages import GapKind
 from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
+from tidemark_core.optimistic.stamps import Stamp
 from tidemark_core.replication.messages import Fate, Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_core.upr.messages import Op as ChangeOp
@@ -49,6 +52,9 @@ from .documents import Documents
 from .errors import TidemarkError
 from .explain import ExplainedItem, Explanation
 from .gaps import Gap
+from .keyspace import Keyspace
+from .keyspace_pages import KeyspacePages
+from .keyspace_results import KeyMember, KeyspaceStats, KeyValue, KeyWritten
 from .loop import run
 from .payload import SCHEMA
 from .pending import AppendedBatch
@@ -65,11 +71,11 @@ __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
     "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "Change", "ChangeBatch",
     "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
-    "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "LimboEntry", "LimboView", "Location",
-    "Outcome", "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments",
-    "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "SubscriptionView", "SubscriptionsView",
-    "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run",
-    "sync",
+    "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "KeyMember", "KeyValue", "KeyWritten",
+    "Keyspace", "KeyspacePages", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome", "Pin", "Put",
+    "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments", "SlowDetection", "Snapshot",
+    "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView", "SubscriptionsView", "TidemarkError",
+    "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run", "sync",
 ]
 
 

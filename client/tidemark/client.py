@@ -6,6 +6,7 @@ Stays out: everything they do.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,9 @@ from .errors import Closed, InvalidArgument, LocalAppendsLost
 from .explain import Explanation, Explanations
 from .gaps import Gap
 from .home import Home
+from .keyspace import TIMEOUT_S, Keyspace
+from .keyspace_calls import KeyspaceCalls
+from .keyspace_results import KeyspaceStats
 from .links import Links
 from .options import ReadOptions
 from .payload import DECODED_BYTES_MAX
@@ -56,6 +60,7 @@ class Client:
         self.links = Links(self.channels)
         self.questions = Questions(self.routing, self.channels)
         self._explanations = Explanations(self.routing, self.channels)
+        self._keyspaces = KeyspaceCalls(self.routing, self.channels)
         self._open: set[Appender | Changes | Documents | Reader] = set()
         self._closed = False
         self.home = Home()
@@ -197,6 +202,21 @@ class Client:
         reader: Reader[Gap] = Reader(self, group, settings, shards=shards, from_=from_, until=until, subscription=named)
         self._open.add(reader)
         return reader
+
+    def keyspace(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Keyspace:
+        """Return a keyspace; its calls raise UnknownKeyspace where there is none of that name.
+
+        `timeout_s` is how long a call may take that does not say so itself.  Raises InvalidArgument.
+        """
+        self._check_open()
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument("name", "must be the name of a keyspace")
+        return Keyspace(name, at_least("timeout_s", timeout_s, 0.001), self.routing, self._keyspaces, self._check_open)
+
+    @property
+    def keyspace_stats(self) -> KeyspaceStats:
+        """Counts of calls to keyspaces: those of this client so far."""
+        return dataclasses.replace(self._keyspaces.stats)
 
     def changes(
         self,

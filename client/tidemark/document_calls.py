@@ -25,6 +25,7 @@ from .lane import RETRIED
 from .questions import Questions
 from .retrying import SILENCE_S, Backoff, closed_below
 from .routing import Channels, Routing
+from .stubs import Stubs
 
 T = TypeVar("T")
 
@@ -74,19 +75,14 @@ class DocumentCalls:
         self.group_name = group_name
         self.timeout_s = timeout_s
         self._routing = routing
-        self._channels = channels
         self._questions = questions
         self._turn = random.randrange(1 << 16)  # noqa: S311
         self._avoided: dict[str, float] = {}    # address: until when
-        self._stubs: dict[str, tuple[grpc.aio.Channel, documents_pb2_grpc.DocumentsStub]] = {}
+        self._stubs = Stubs(channels, documents_pb2_grpc.DocumentsStub)
 
     def stub(self, address: str) -> documents_pb2_grpc.DocumentsStub:
-        """Return the calls of a node; they are kept, for making them costs as much as the rest of a call here."""
-        channel = self._channels.to(address)
-        known = self._stubs.get(address)
-        if known is None or known[0] is not channel:
-            known = self._stubs[address] = channel, documents_pb2_grpc.DocumentsStub(channel)
-        return known[1]
+        """Return the calls of a node."""
+        return self._stubs.at(address)
 
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.timeout_s

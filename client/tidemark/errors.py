@@ -5,8 +5,15 @@ Stays out: when to raise them.  Reasons of refusals come from the core; the clie
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.optimistic.stamps import Stamp
 from tidemark_wire.status import advice as advice_of
+
+if TYPE_CHECKING:
+    from .keyspace_results import KeyWritten
 
 
 class TidemarkError(Exception):
@@ -99,11 +106,85 @@ class DocumentsNotServed(TidemarkError):
     advice = "Upgrade the nodes; `tidemark get cluster` shows their versions."
 
 
+class KeyspacesNotServed(TidemarkError):
+    """The nodes are of a release that serves no keyspaces."""
+
+    reason = "KEYSPACES_NOT_SERVED"
+    advice = "Upgrade the nodes; `tidemark get cluster` shows their versions."
+
+
+class OverridesDenied(InvalidArgument):
+    """A call names a quorum of its own (`r` or `w`), which the keyspace does not allow; nothing was sent."""
+
+    reason = "OVERRIDES_DENIED"
+
+
 class Unavailable(TidemarkError):
-    """The cluster did not answer in time.  For an append: it was never sent, so nothing was appended."""
+    """The cluster did not answer in time.  For a write: it was never sent, so nothing was changed."""
 
     reason = "UNAVAILABLE"
     advice = "Check that the nodes run (`tidemark dev status`) and that the address is right, then retry."
+
+
+class NotEnoughOwners(Unavailable):
+    """Fewer owners of a key than a read needs answered in time; a read changes nothing."""
+
+    reason = "NOT_ENOUGH_OWNERS"
+    advice = "Read again. When it goes on, find the owners that are away: `tidemark ks ring`, `tidemark nodes`."
+
+
+class WriteUnknown(TidemarkError):
+    """A write of a key was sent, and too few owners answered in time: it may take effect at any later time, or never.
+
+    `stored` owners have answered that they stored it, under `stamp`; it is None where no answer came.  Of a `getdel`
+    `value` is what it read, where it got as far as that.
+    """
+
+    reason = "WRITE_UNKNOWN"
+    advice = (
+        "Read the key, or write it again: a repeated write ends the same way, and may win over one that came between. "
+        "A `getdel` may have deleted the value."
+    )
+
+    def __init__(
+        self, message: str, *, keyspace: str, key: bytes, stamp: Stamp | None = None, stored: int = 0,
+        value: bytes | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.keyspace = keyspace
+        self.key = key
+        self.stamp = stamp
+        self.stored = stored
+        self.value = value
+
+
+class StampInFuture(TidemarkError):
+    """The clocks of the nodes that took a write are too far ahead of the owners' clocks; nothing was stored."""
+
+    reason = "STAMP_IN_FUTURE"
+    advice = "Correct the clocks of the nodes (`tidemark doctor` names them), then write again."
+
+    def __init__(self, message: str, *, keyspace: str, key: bytes) -> None:
+        super().__init__(message)
+        self.keyspace = keyspace
+        self.key = key
+
+
+class WritesFailed(TidemarkError):
+    """Some keys of a `set_many` are not written for certain.
+
+    `failures` has the error of each of them by key, `written` the answers to the others.
+    """
+
+    reason = "WRITES_FAILED"
+    advice = "Write the keys of `failures` again, or look at the error of each of them; those of `written` are done."
+
+    def __init__(
+        self, message: str, *, written: Mapping[bytes, KeyWritten], failures: Mapping[bytes, TidemarkError]
+    ) -> None:
+        super().__init__(message)
+        self.written = written
+        self.failures = failures
 
 
 class _OfBatch(TidemarkError):
@@ -304,8 +385,14 @@ class UnknownGroup(RequestRefused):
     group = ""
 
 
+class UnknownKeyspace(RequestRefused):
+    """No keyspace of that name.  `keyspace` is the name, empty where it is not known."""
+
+    keyspace = ""
+
+
 class GroupReplaced(RequestRefused):
-    """The group was deleted and made again: what was asked for is gone, and the next call is about the new one.
+    """The group or keyspace was deleted and made again: it is gone, and the next call is about the new one.
 
     A write that ends so was not appended.
     """
@@ -345,6 +432,7 @@ class Behind(RequestRefused):
 
 _CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
     Reason.UNKNOWN_GROUP: UnknownGroup,
+    Reason.UNKNOWN_KEYSPACE: UnknownKeyspace,
     Reason.GROUP_REPLACED: GroupReplaced,
     Reason.UNKNOWN_SHARD: UnknownShard,
     Reason.PERMISSION_DENIED: PermissionDenied,

@@ -21,14 +21,24 @@ import grpc.aio
 from tidemark_core.base.entry import NO_PRODUCER, Durability
 from tidemark_core.base.ids import key_hash
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.optimistic.ring import Range, range_of
 from tidemark_core.replication.producer_ids import PREFIX_BYTES
 from tidemark_wire import channel as wire
+from tidemark_wire.rings import InvalidRing, ring_of
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
 from tidemark_wire.wire_version import VERSION_OF_GROUP_IDS
 
-from .errors import GroupReplaced, InvalidArgument, Unavailable, UnknownGroup, UnknownShard, WrongKind
+from .errors import (
+    GroupReplaced,
+    InvalidArgument,
+    Unavailable,
+    UnknownGroup,
+    UnknownKeyspace,
+    UnknownShard,
+    WrongKind,
+)
 
 log = logging.getLogger("tidemark.routing")
 
@@ -69,6 +79,19 @@ class Group(NamedTuple):
     def shard_of(self, key: bytes) -> int:
         """Return the index of the shard whose hash range holds `key`."""
         return self.shards[bisect_left(self.hash_max, key_hash(key))]
+
+
+class Ring(NamedTuple):
+    """A keyspace as the map has it: its ranges by their indexes; `keyspace_id` is never given to another one."""
+
+    name: str
+    keyspace_id: int
+    ranges: tuple[Range, ...]
+    info: common_pb2.KeyspaceInfo
+
+    def range_of(self, key: bytes) -> int:
+        """Return the index of the range that a key belongs to."""
+        return range_of(key, len(self.ranges))
 
 
 class Channels:
@@ -149,6 +172,8 @@ class Routing:
         self._bootstrap = list(addresses)
         self._channels = channels
         self._groups: dict[str, Group] = {}
+        self._keyspaces: dict[str, common_pb2.KeyspaceInfo] = {}
+        self._rings: dict[str, Ring] = {}    # those that were asked for
         self._leaders: dict[tuple[str, int], Leader | None] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._ensembles: dict[tuple[str, int], tuple[str, ...]] = {}
@@ -227,12 +252,48 @@ class Routing:
         """Return a group, waiting a little for one that was only just created."""
         if not isinstance(name, str) or not name:
             raise InvalidArgument("group", "must be the name of a log group")
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while name not in self._groups and asyncio.get_running_loop().time() < deadline:
-            await self.refresh()
-            if name not in self._groups:
-                await self.wait_changed(0.2)
+        await self._await(lambda: name in self._groups, timeout_s)
         return self.group(name)
+
+    def keyspace(self, name: str) -> Ring:
+        """Return a keyspace of the map; raises UnknownKeyspace, and Unavailable for a ring that cannot be read."""
+        info = self._keyspaces.get(name)
+        if info is None:
+            known = ", ".join(sorted(self._keyspaces)) or "none"
+            error = UnknownKeyspace(Refused(
+                Reason.UNKNOWN_KEYSPACE, f"no keyspace is named {name!r}; there are: {known}"))
+            error.keyspace = name
+            raise error
+        ring = self._rings.get(name)
+        if ring is None or (ring.info is not info and ring.info != info):
+            try:
+                ring = Ring(name, info.keyspace_id, ring_of(info), info)
+            except InvalidRing as error:
+                raise Unavailable(f"the shard map cannot be read: {error}") from error
+            self._rings[name] = ring
+        return ring
+
+    async def find_keyspace(self, name: str, timeout_s: float = 1.0) -> Ring:
+        """Return a keyspace, waiting a little for one that was only just created; raises as `keyspace`."""
+        if name not in self._keyspaces:
+            await self._await(lambda: name in self._keyspaces, timeout_s)
+        return self.keyspace(name)
+
+    def check_keyspace(self, name: str, keyspace_id: int) -> Ring:
+        """Return a keyspace that still is the one of that id; raises as `keyspace`, and GroupReplaced (T13)."""
+        ring = self.keyspace(name)
+        if ring.keyspace_id != keyspace_id:
+            text = f"keyspace {name!r} was deleted and made again: its id was {keyspace_id} and is {ring.keyspace_id}"
+            raise GroupReplaced(Refused(Reason.GROUP_REPLACED, text))
+        return ring
+
+    async def _await(self, known: Callable[[], bool], timeout_s: float) -> None:
+        """Refresh until something is known, or the time is over."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not known() and asyncio.get_running_loop().time() < deadline:
+            await self.refresh()
+            if not known():
+                await self.wait_changed(0.2)
 
     def check_shard(self, group: Group, shard: int) -> int:
         """Return `shard`; raises UnknownShard when the group has no such one."""
@@ -387,6 +448,8 @@ class Routing:
         self._addresses = {node.node: node.address for node in new.nodes}
         self._channels.nodes = {node.address: node.node for node in new.nodes}
         self._groups = {group.name: _group(group) for group in new.groups if _is_whole(group)}
+        self._keyspaces = {each.name: each for each in new.keyspaces}
+        self._rings = {name: ring for name, ring in self._rings.items() if name in self._keyspaces}
         self._leaders, self._epochs, self._ensembles, self._copies = {}, {}, {}, {}
         for group in new.groups:
             for shard in group.shards:

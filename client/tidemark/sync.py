@@ -47,6 +47,9 @@ from .errors import Closed, Unavailable, WrongLoop
 from .explain import Explanation
 from .gaps import Gap, GapT
 from .iterating import Iteration
+from .keyspace import TIMEOUT_S, TTL, Keyspace
+from .keyspace_pages import PAGE_ROWS_MAX, KeyspacePages
+from .keyspace_results import KeyMember, KeyspaceStats, KeyValue, KeyWritten
 from .loop import new_event_loop
 from .options import (
     AppenderOptions,
@@ -66,7 +69,10 @@ from .reader import Reader, items_of
 from .routing import Group
 from .subscription import DEFAULT_LEASE_S
 
-__all__ = ["SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncPin", "SyncReader", "SyncScan", "connect"]
+__all__ = [
+    "SyncAppender", "SyncChanges", "SyncClient", "SyncDocuments", "SyncKeyspace", "SyncPages", "SyncPin", "SyncReader",
+    "SyncScan", "connect",
+]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -317,11 +323,7 @@ class SyncScan:
         return self.to_reader().read_all()
 
     def _each(self, pages: Iteration[T]) -> Iterator[T]:
-        try:
-            while (page := self._thread.wait(_next(pages))) is not None:
-                yield page
-        finally:
-            self._thread.end(pages.aclose)
+        return _waiting(self._thread, pages)
 
     def __iter__(self) -> Iterator[Document]:
         for page in self.pages():
@@ -329,6 +331,15 @@ class SyncScan:
 
     def close(self) -> None:
         self._thread.end(self._scan.close)
+
+
+def _waiting(thread: _LoopThread, items: Iteration[T]) -> Iterator[T]:
+    """Yield the items of an iteration, and end it."""
+    try:
+        while (item := thread.wait(_next(items))) is not None:
+            yield item
+    finally:
+        thread.end(items.aclose)
 
 
 async def _next(pages: AsyncIterator[T]) -> T | None:
@@ -473,6 +484,138 @@ class SyncDocuments:
         self.close()
 
 
+class SyncPages(Generic[T]):
+    """`tidemark.KeyspacePages` as an ordinary iterator of entries."""
+
+    def __init__(self, thread: _LoopThread, pages: KeyspacePages[T]) -> None:
+        self._thread = thread
+        self._pages = pages
+
+    @property
+    def token(self) -> str | None:
+        """The place behind what was handed out; `KeyspacePages.token`."""
+        return self._pages.token
+
+    @property
+    def outcome(self) -> str:
+        """'weak' once a page asked fewer owners than the keyspace asks for."""
+        return self._pages.outcome
+
+    def pages(self) -> Iterator[list[T]]:
+        """Yield entries page by page; `KeyspacePages.pages`."""
+        return _waiting(self._thread, self._pages.pages())
+
+    def all(self) -> list[T]:
+        """Return all entries; they must fit into memory."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[T]:
+        self._pages.rewind()
+        while (entries := self._thread.wait(self._pages.next_entries())) is not None:
+            yield from entries
+
+
+class SyncKeyspace:
+    """`tidemark.Keyspace`, waiting."""
+
+    def __init__(self, thread: _LoopThread, keyspace: Keyspace) -> None:
+        self._thread = thread
+        self._keyspace = keyspace
+
+    def get(self, key: bytes, *, r: int | None = None, timeout_s: float | None = None) -> KeyValue:
+        """Read a String; see `Keyspace.get`."""
+        return self._thread.wait(self._keyspace.get(key, r=r, timeout_s=timeout_s))
+
+    def get_many(
+        self, keys: Iterable[bytes], *, r: int | None = None, timeout_s: float | None = None
+    ) -> dict[bytes, KeyValue]:
+        """Read Strings; see `Keyspace.get_many`."""
+        return self._thread.wait(self._keyspace.get_many(list(keys), r=r, timeout_s=timeout_s))
+
+    def set(
+        self, key: bytes, value: bytes, *, ttl_s: TTL = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Write a String; see `Keyspace.set`."""
+        return self._thread.wait(self._keyspace.set(key, value, ttl_s=ttl_s, w=w, timeout_s=timeout_s))
+
+    def set_many(
+        self, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]], *, ttl_s: TTL = None,
+        w: int | None = None, timeout_s: float | None = None,
+    ) -> dict[bytes, KeyWritten]:
+        """Write Strings; see `Keyspace.set_many`."""
+        given = items if isinstance(items, Mapping) else list(items)
+        return self._thread.wait(self._keyspace.set_many(given, ttl_s=ttl_s, w=w, timeout_s=timeout_s))
+
+    def unset(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Delete a String; see `Keyspace.unset`."""
+        return self._thread.wait(self._keyspace.unset(key, w=w, timeout_s=timeout_s))
+
+    def getdel(
+        self, key: bytes, *, r: int | None = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyValue:
+        """Read a String and delete it; see `Keyspace.getdel`."""
+        return self._thread.wait(self._keyspace.getdel(key, r=r, w=w, timeout_s=timeout_s))
+
+    def scan(
+        self, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> SyncPages[tuple[bytes, bytes]]:
+        """Return all Strings; see `Keyspace.scan`."""
+        return SyncPages(self._thread, self._thread.wait(_call(
+            lambda: self._keyspace.scan(token=token, page_rows=page_rows, r=r, timeout_s=timeout_s))))
+
+    def sadd(
+        self, key: bytes, member: bytes, *, ttl_s: TTL = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Add a member to a Set; see `Keyspace.sadd`."""
+        return self._thread.wait(self._keyspace.sadd(key, member, ttl_s=ttl_s, w=w, timeout_s=timeout_s))
+
+    def srem(self, key: bytes, member: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Remove a member of a Set; see `Keyspace.srem`."""
+        return self._thread.wait(self._keyspace.srem(key, member, w=w, timeout_s=timeout_s))
+
+    def sismember(
+        self, key: bytes, member: bytes, *, r: int | None = None, timeout_s: float | None = None
+    ) -> KeyMember:
+        """Say whether a Set has a member; see `Keyspace.sismember`."""
+        return self._thread.wait(self._keyspace.sismember(key, member, r=r, timeout_s=timeout_s))
+
+    def smembers(
+        self, key: bytes, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> SyncPages[bytes]:
+        """Return the members of a Set; see `Keyspace.smembers`."""
+        return SyncPages(self._thread, self._thread.wait(_call(
+            lambda: self._keyspace.smembers(key, token=token, page_rows=page_rows, r=r, timeout_s=timeout_s))))
+
+    def hset(
+        self, key: bytes, field: bytes, value: bytes, *, ttl_s: TTL = None, w: int | None = None,
+        timeout_s: float | None = None,
+    ) -> KeyWritten:
+        """Set a field of a Map; see `Keyspace.hset`."""
+        return self._thread.wait(self._keyspace.hset(key, field, value, ttl_s=ttl_s, w=w, timeout_s=timeout_s))
+
+    def hget(self, key: bytes, field: bytes, *, r: int | None = None, timeout_s: float | None = None) -> KeyValue:
+        """Read a field of a Map; see `Keyspace.hget`."""
+        return self._thread.wait(self._keyspace.hget(key, field, r=r, timeout_s=timeout_s))
+
+    def hgetall(
+        self, key: bytes, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> SyncPages[tuple[bytes, bytes]]:
+        """Return the fields of a Map; see `Keyspace.hgetall`."""
+        return SyncPages(self._thread, self._thread.wait(_call(
+            lambda: self._keyspace.hgetall(key, token=token, page_rows=page_rows, r=r, timeout_s=timeout_s))))
+
+    def hdel(self, key: bytes, field: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Remove a field of a Map; see `Keyspace.hdel`."""
+        return self._thread.wait(self._keyspace.hdel(key, field, w=w, timeout_s=timeout_s))
+
+    def clear(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Remove all elements of a key; see `Keyspace.clear`."""
+        return self._thread.wait(self._keyspace.clear(key, w=w, timeout_s=timeout_s))
+
+
 class SyncChanges:
     """`tidemark.Changes` as ordinary iterators.  An event counts as applied when the next one is asked for."""
 
@@ -584,6 +727,16 @@ class SyncClient:
     def documents(self, group: str, **options: Unpack[DocumentsOptions]) -> SyncDocuments:
         """Return the documents of a group; the options are those of `Client.documents`."""
         return SyncDocuments(self._thread, self._thread.wait(_call(self._client.documents, group, **options)))
+
+    def keyspace(self, name: str, *, timeout_s: float = TIMEOUT_S) -> SyncKeyspace:
+        """Return a keyspace; see `Client.keyspace`."""
+        return SyncKeyspace(
+            self._thread, self._thread.wait(_call(lambda: self._client.keyspace(name, timeout_s=timeout_s))))
+
+    @property
+    def keyspace_stats(self) -> KeyspaceStats:
+        """Counts of calls to keyspaces; see `Client.keyspace_stats`."""
+        return self._thread.wait(_call(lambda: self._client.keyspace_stats))
 
     def changes(self, group: str, **options: Unpack[ChangeOptions]) -> SyncChanges:
         """Return the changes of a group of documents; the options are those of `Client.changes`."""

@@ -17,6 +17,7 @@ import grpc.aio
 from fake_changes import ChangeFaults, ChangesHandler
 from fake_delivery import FakeStream, Faults
 from fake_documents import DocumentsServicer, FakeDocuments
+from fake_keyspaces import FakeKeyspace, KeyspaceFaults, KeyspacesServicer
 from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason, Refused
@@ -30,7 +31,7 @@ from tidemark_wire import frames
 from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.subscriptions import subscriptions_to_proto
-from tidemark_wire.v1 import common_pb2, documents_pb2_grpc, node_pb2, node_pb2_grpc
+from tidemark_wire.v1 import common_pb2, documents_pb2_grpc, keyspaces_pb2_grpc, node_pb2, node_pb2_grpc
 from tidemark_wire.wire_version import WIRE_VERSION
 
 BATCH_BYTES_MAX = 8 << 20
@@ -281,6 +282,8 @@ class FakeNode:
         self.read_delay_s = 0.0  # between two frames of a read
         self.delivery = Faults()
         self.serves_documents = True
+        self.serves_keyspaces = True
+        self.keyspaces = KeyspaceFaults()
         self.changes = ChangeFaults()
         self.zone = ""
         self.location = ""
@@ -295,6 +298,8 @@ class FakeNode:
         node_pb2_grpc.add_TidemarkServicer_to_server(servicer, server)
         ChangesHandler(self).register(server)   # in front of the service that does not implement it
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsServicer(self), server)
+        if self.serves_keyspaces:
+            keyspaces_pb2_grpc.add_KeyspacesServicer_to_server(KeyspacesServicer(self), server)
         server.add_generic_rpc_handlers(
             [
                 grpc.method_handlers_generic_handler(
@@ -497,6 +502,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.nodes: dict[str, FakeNode] = {}
         self.groups: dict[str, dict[int, FakeShard]] = {}
+        self.keyspaces: dict[str, FakeKeyspace] = {}
         self.group_ids: dict[str, int] = {}
         self._last_group_id = 0
         self.refused = 0     # requests for groups that were not there
@@ -528,6 +534,16 @@ class FakeCluster:
         self.groups[group] = {shard.index: shard for shard in made}
         if push:
             self.push()
+        return made
+
+    def add_keyspace(self, name: str, ranges: int = 4, owners: int = 2, **fields: object) -> FakeKeyspace:
+        """Add a keyspace, each range with the next `owners` nodes; one made again has another id."""
+        names = list(self.nodes) * 2
+        self._last_group_id += 1
+        made = self.keyspaces[name] = FakeKeyspace(
+            name, self._last_group_id,
+            [tuple(names[index % len(self.nodes):][:owners]) for index in range(ranges)], fields=fields)
+        self.push()
         return made
 
     def group_id(self, name: str) -> int:
@@ -596,6 +612,8 @@ class FakeCluster:
                     payload_copies=self.payload_copies,
                     hash_min=index * width, hash_max=(1 << 32) - 1 if last else (index + 1) * width - 1,
                 )
+        for keyspace in self.keyspaces.values():
+            keyspace.put(result)
         return result
 
     def push(self, to: list[str] | None = None) -> None:

@@ -47,6 +47,11 @@ def waiting() -> None:
                 assert_type(document, tidemark.Document)
             with documents.pin("nightly", 60) as pin:
                 assert_type(pin.get_many([b"k"]), dict[bytes, tidemark.Document])
+        carts = client.keyspace("carts", timeout_s=2)
+        assert_type(carts.set_many({b"k": b"v"}, ttl_s=60), dict[bytes, tidemark.KeyWritten])
+        assert_type(carts.get(b"k", r=1).value, bytes | None)
+        for key, value in carts.scan(token=None):
+            assert_type((key, value), tuple[bytes, bytes])
 
 
 async def running() -> None:
@@ -66,6 +71,11 @@ async def running() -> None:
             async for document in documents.scan():
                 assert_type(document, tidemark.Document)
             assert_type((await documents.describe())[0], tidemark.ShardDocuments)
+        carts = client.keyspace("carts")
+        assert_type(await carts.hset(b"k", b"field", b"v", w=2), tidemark.KeyWritten)
+        async for page in carts.hgetall(b"k").pages():
+            assert_type(page, list[tuple[bytes, bytes]])
+        assert_type(await carts.smembers(b"k").all(), list[bytes])
         reader: tidemark.Reader = client.read("orders")
         assert_type(await reader.next_batches(3), list[tidemark.ReadBatch | tidemark.Gap])
 
@@ -109,7 +119,7 @@ def test_options_are_those_of_the_call(options: type, function: Any, apart: set[
 
 @pytest.mark.parametrize("name", [
     "outcome", "limbo", "latest", "earliest", "offset_at", "subscriptions", "commit_position", "delete_subscription",
-    "explain_read", "connect"])
+    "explain_read", "keyspace", "connect"])
 def test_the_synchronous_call_takes_what_the_other_takes(name: str):
     here, there = (sync, client) if name == "connect" else (sync.SyncClient, Client)
     assert keywords(getattr(here, name)) == keywords(getattr(there, name))
@@ -125,7 +135,8 @@ def test_the_synchronous_documents_take_what_the_others_take(here: type, there: 
 
 def test_no_public_call_of_the_synchronous_client_leaves_a_type_open():
     for owner in (
-        sync.SyncClient, sync.SyncAppender, sync.SyncReader, sync.SyncDocuments, sync.SyncScan, sync.SyncPin
+        sync.SyncClient, sync.SyncAppender, sync.SyncReader, sync.SyncDocuments, sync.SyncScan, sync.SyncPin,
+        sync.SyncKeyspace, sync.SyncPages
     ):
         for name, function in inspect.getmembers(owner, inspect.isfunction):
             if not name.startswith("_"):

@@ -1,0 +1,382 @@
+"""Keyspace: what users call to write and read values by key without a leader.
+
+A key may have a String and elements at the same time; members of a Set and fields of a Map are elements, and the same
+ones.  Stays out: which node is asked and what is asked twice (keyspace_calls), many keys (keyspace_batches), pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from tidemark_wire.v1 import keyspaces_pb2 as wire
+
+from . import keyspace_batches as batches
+from .document_writes import checked_ttl_ms
+from .errors import InvalidArgument, ValueTooLarge
+from .keyspace_calls import Call, KeyspaceCalls, denied
+from .keyspace_pages import ELEMENTS, PAGE_ROWS_MAX, STRINGS, KeyspacePages, Place, Scope
+from .keyspace_results import (
+    DONE,
+    FUTURE,
+    KeyMember,
+    KeyValue,
+    KeyWritten,
+    named,
+    read_outcome,
+    taken_of,
+    value_of,
+    written_of,
+)
+from .routing import Ring, Routing
+from .settings import at_least
+
+TIMEOUT_S = 5.0
+TTL = float | datetime.timedelta | None
+
+
+class Keyspace:
+    """One keyspace.  Made by `Client.keyspace`; it holds nothing, and ends with its client.
+
+    Every call takes `timeout_s`, and where it has a meaning `r` or `w`: owners to ask for in place of those that the
+    keyspace asks for.  With fewer of them the answer is 'weak'.  A read may be repeated at any time, and the client
+    does so by itself.  A write is sent once: after WriteUnknown each method says what a repetition does.
+
+    Reads raise InvalidArgument, OverridesDenied, UnknownKeyspace, GroupReplaced, NotEnoughOwners, Unavailable and
+    RequestRefused.  Writes raise these too (nothing was call_of), but for NotEnoughOwners; StampInFuture (nothing was
+    stored), and WriteUnknown (it may take effect at any later time).
+    """
+
+    def __init__(
+        self, name: str, timeout_s: float, routing: Routing, calls: KeyspaceCalls, check_open: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self._routing = routing
+        self._calls = calls
+        self._check_open = check_open
+
+    def __repr__(self) -> str:
+        return f"<tidemark.Keyspace {self.name!r}>"
+
+    # --- Strings
+
+    async def get(self, key: bytes, *, r: int | None = None, timeout_s: float | None = None) -> KeyValue:
+        """Read a String; its `value` is None where there is none."""
+        return (await self.get_many([key], r=r, timeout_s=timeout_s))[key]
+
+    async def get_many(
+        self, keys: Iterable[bytes], *, r: int | None = None, timeout_s: float | None = None
+    ) -> dict[bytes, KeyValue]:
+        """Read Strings and return them by key, each key once; they are not isolated."""
+        call_of = self._calls_by(timeout_s)
+        wanted = list(dict.fromkeys(_key(key, f"keys[{place}]") for place, key in enumerate(keys)))
+        ring = await self._ring()
+        quorum = _quorum("r", r, ring, wanted)
+        return await batches.get_many(self._calls, ring, wanted, quorum, call_of)
+
+    async def set(
+        self, key: bytes, value: bytes, *, ttl_s: TTL = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Write a String.  It expires after `ttl_s`; None: after the default of the keyspace; 0: never.
+
+        Repeated it ends with the same value, and may win over a write that came between.  Raises ValueTooLarge.
+        """
+        return (await self.set_many({key: value}, ttl_s=ttl_s, w=w, timeout_s=timeout_s))[key]
+
+    async def set_many(
+        self, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]], *, ttl_s: TTL = None,
+        w: int | None = None, timeout_s: float | None = None,
+    ) -> dict[bytes, KeyWritten]:
+        """Write Strings, each on its own, and return the answers by key; they are not isolated.
+
+        Raises WritesFailed where some of several are not written for certain: it names them with their errors.
+        """
+        call_of, ttl_ms = self._calls_by(timeout_s), _ttl_ms(ttl_s)
+        sent: dict[bytes, wire.SetString] = {}
+        for place, (key, value) in enumerate(items.items() if isinstance(items, Mapping) else items):
+            field = f"items[{place}]"
+            if _key(key, f"{field}.key") in sent:
+                raise InvalidArgument(f"{field}.key", f"{key[:100]!r} is given twice")
+            sent[key] = wire.SetString(key=key, value=_value(value, self.name, key), ttl_ms=ttl_ms)
+        ring = await self._ring()
+        quorum = _quorum("w", w, ring, sent)
+        return await batches.set_many(self._calls, ring, sent, quorum, call_of)
+
+    async def unset(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Delete a String, whether it is there or not; repeated it may delete what was written between."""
+        call_of, key = self._calls_by(timeout_s), _key(key)
+        ring = await self._ring()
+        return await self._write(call_of, ring, "Unset", wire.KeyRequest(key=key, w=_quorum("w", w, ring, [key])))
+
+    async def getdel(
+        self, key: bytes, *, r: int | None = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyValue:
+        """Read a String and delete it.  Of callers at the same time at least one gets the value; more may.
+
+        It is never repeated by itself: after WriteUnknown the value may be deleted, and its `value` is what was read.
+        """
+        call_of, key = self._calls_by(timeout_s), _key(key)
+        ring = await self._ring()
+        request = wire.KeyRequest(
+            keyspace=self.name, keyspace_id=ring.keyspace_id, key=key, r=_quorum("r", r, ring, [key]),
+            w=_quorum("w", w, ring, [key]))
+        answer: wire.KeyspaceValue = await self._calls.write(
+            call_of(ring, ring.range_of(key), key, 1), "GetDel", request, _future)
+        return taken_of(self.name, key, answer)
+
+    def scan(
+        self, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> KeyspacePages[tuple[bytes, bytes]]:
+        """Return all Strings as pairs of key and value, range by range; `timeout_s` is that of a page.
+
+        With the `token` of another scan it goes on there: through moves of the ring it skips nothing that existed all
+        the time.
+        """
+        self._calls_by(timeout_s)
+        rows = _rows(page_rows)
+
+        async def begin() -> Scope:
+            ring = await self._ring()
+            _quorum("r", r, ring, None)
+            return Scope(STRINGS, ring.keyspace_id, len(ring.ranges))
+
+        async def fetch(scope: Scope, at: Place) -> wire.KeyspacePage:
+            ring = self._routing.check_keyspace(self.name, scope.keyspace_id)
+            request = wire.StringsRequest(
+                keyspace=self.name, keyspace_id=ring.keyspace_id, r=_quorum("r", r, ring, None), range=at.number,
+                first=at.first, count_max=rows)
+            what = f"range {at.number} of keyspace {self.name!r}"
+            return await self._page("Strings", request, self._call(ring, at.number, what, b"", 0, timeout_s))
+
+        return KeyspacePages(begin, fetch, _pair, token)
+
+    # --- members of a Set
+
+    async def sadd(
+        self, key: bytes, member: bytes, *, ttl_s: TTL = None, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Add a member to a Set, for `ttl_s` as in `set`; repeated it adds the member again."""
+        return await self._put(key, member, "member", b"", False, ttl_s, w, timeout_s)
+
+    async def srem(
+        self, key: bytes, member: bytes, *, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Remove a member: every add that the removal reads, and none that it does not; so does a repetition."""
+        return await self._remove(key, member, "member", w, timeout_s)
+
+    async def sismember(
+        self, key: bytes, member: bytes, *, r: int | None = None, timeout_s: float | None = None
+    ) -> KeyMember:
+        """Say whether a Set has a member."""
+        found = await self._element(key, member, "member", r, timeout_s)
+        return KeyMember(key, member, found.value is not None, found.outcome)
+
+    def smembers(
+        self, key: bytes, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> KeyspacePages[bytes]:
+        """Return the members of a Set, in the order of their bytes; `token` and `timeout_s` are those of `scan`."""
+        return self._elements(key, token, page_rows, r, timeout_s, _name)
+
+    # --- fields of a Map
+
+    async def hset(
+        self, key: bytes, field: bytes, value: bytes, *, ttl_s: TTL = None, w: int | None = None,
+        timeout_s: float | None = None,
+    ) -> KeyWritten:
+        """Set a field of a Map, for `ttl_s` as in `set`, and return once the field shows the value.
+
+        Repeated it ends with the same value, and may win over a write that came between.  Raises ValueTooLarge.
+        """
+        return await self._put(key, field, "field", value, True, ttl_s, w, timeout_s)
+
+    async def hget(
+        self, key: bytes, field: bytes, *, r: int | None = None, timeout_s: float | None = None
+    ) -> KeyValue:
+        """Read a field of a Map; `value` is None where there is none."""
+        return await self._element(key, field, "field", r, timeout_s)
+
+    def hgetall(
+        self, key: bytes, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
+        timeout_s: float | None = None,
+    ) -> KeyspacePages[tuple[bytes, bytes]]:
+        """Return the fields of a Map as pairs of field and value, by the bytes of fields; options as in `smembers`."""
+        return self._elements(key, token, page_rows, r, timeout_s, _pair)
+
+    async def hdel(
+        self, key: bytes, field: bytes, *, w: int | None = None, timeout_s: float | None = None
+    ) -> KeyWritten:
+        """Remove a field of a Map; see `srem`."""
+        return await self._remove(key, field, "field", w, timeout_s)
+
+    async def clear(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
+        """Remove all elements of a key at once: those written before it, by stamps; so does a repetition."""
+        call_of, key = self._calls_by(timeout_s), _key(key)
+        ring = await self._ring()
+        return await self._write(call_of, ring, "Clear", wire.KeyRequest(key=key, w=_quorum("w", w, ring, [key])))
+
+    # --- requests
+
+    async def _put(
+        self, key: bytes, element: bytes, field: str, value: bytes, shown: bool, ttl_s: TTL, w: int | None,
+        timeout_s: float | None,
+    ) -> KeyWritten:
+        call_of, ttl_ms = self._calls_by(timeout_s), _ttl_ms(ttl_s)
+        key, element = _key(key), _element(element, field)
+        value = _value(value, self.name, key, element)
+        ring = await self._ring()
+        return await self._write(call_of, ring, "Put", wire.PutElementRequest(
+            key=key, element=element, value=value, ttl_ms=ttl_ms, shown=shown, w=_quorum("w", w, ring, [key])), element)
+
+    async def _remove(
+        self, key: bytes, element: bytes, field: str, w: int | None, timeout_s: float | None
+    ) -> KeyWritten:
+        call_of, key, element = self._calls_by(timeout_s), _key(key), _element(element, field)
+        ring = await self._ring()
+        return await self._write(call_of, ring, "Remove", wire.ElementRequest(
+            key=key, element=element, w=_quorum("w", w, ring, [key])), element)
+
+    async def _write(
+        self, call_of: batches.CallOf, ring: Ring, method: str, request: Any, element: bytes | None = None
+    ) -> KeyWritten:
+        request.keyspace, request.keyspace_id = self.name, ring.keyspace_id
+        call = call_of(ring, ring.range_of(request.key), request.key, 1)
+        answer: wire.KeyspaceWritten = await self._calls.write(call, method, request, _future)
+        return written_of(self.name, request.key, answer, element)
+
+    async def _element(
+        self, key: bytes, element: bytes, field: str, r: int | None, timeout_s: float | None
+    ) -> KeyValue:
+        call_of, key, element = self._calls_by(timeout_s), _key(key), _element(element, field)
+        ring = await self._ring()
+        request = wire.ElementRequest(
+            keyspace=self.name, keyspace_id=ring.keyspace_id, key=key, element=element,
+            r=_quorum("r", r, ring, [key]))
+        call = call_of(ring, ring.range_of(key), key, 1)
+        answer: wire.KeyspaceValue = await self._calls.read(call, "GetElement", request, _unanswered)
+        return value_of(self.name, key, answer, element)
+
+    def _elements(
+        self, key: bytes, token: str | None, page_rows: int, r: int | None, timeout_s: float | None, shape: Any
+    ) -> KeyspacePages[Any]:
+        self._calls_by(timeout_s)
+        key, rows = _key(key), _rows(page_rows)
+
+        async def begin() -> Scope:
+            ring = await self._ring()
+            _quorum("r", r, ring, [key])
+            return Scope(ELEMENTS, ring.keyspace_id, 1, key)
+
+        async def fetch(scope: Scope, at: Place) -> wire.KeyspacePage:
+            ring = self._routing.check_keyspace(self.name, scope.keyspace_id)
+            request = wire.ElementsRequest(
+                keyspace=self.name, keyspace_id=ring.keyspace_id, r=_quorum("r", r, ring, [key]), key=key,
+                first=at.first, count_max=rows)
+            call = self._call(ring, ring.range_of(key), named(self.name, key), key, 0, timeout_s)
+            return await self._page("Elements", request, call)
+
+        return KeyspacePages(begin, fetch, shape, token)
+
+    async def _page(self, method: str, request: Any, call: Call) -> wire.KeyspacePage:
+        self._check_open()
+        page: wire.KeyspacePage = await self._calls.read(call, method, request, _unanswered)
+        read_outcome(page.outcome, call.what)
+        return page
+
+    async def _ring(self) -> Ring:
+        return await self._routing.find_keyspace(self.name)
+
+    def _calls_by(self, timeout_s: float | None) -> batches.CallOf:
+        """Return what makes the calls of one method, which end together."""
+        self._check_open()
+        seconds = self.timeout_s if timeout_s is None else at_least("timeout_s", timeout_s, 0.001)
+        deadline = asyncio.get_running_loop().time() + seconds
+
+        def made(ring: Ring, index: int, key: bytes, keys: int) -> Call:
+            more = "" if keys == 1 else f", with {keys - 1} more"
+            return Call(ring, index, named(self.name, key) + more, key, deadline, seconds, keys)
+
+        return made
+
+    def _call(self, ring: Ring, index: int, what: str, key: bytes, keys: int, timeout_s: float | None) -> Call:
+        """Return a call whose time begins now."""
+        seconds = self.timeout_s if timeout_s is None else timeout_s
+        return Call(ring, index, what, key, asyncio.get_running_loop().time() + seconds, seconds, keys)
+
+
+def _future(answer: Any) -> bool:
+    return bool(answer.outcome == FUTURE)
+
+
+def _unanswered(answer: Any) -> bool:
+    return answer.outcome not in DONE
+
+
+def _name(entry: wire.KeyspaceEntry) -> bytes:
+    return entry.name
+
+
+def _pair(entry: wire.KeyspaceEntry) -> tuple[bytes, bytes]:
+    return entry.name, entry.value
+
+
+# --- checks; each raises InvalidArgument --------------------------------------------------------------------
+
+
+def _key(key: Any, field: str = "key") -> bytes:
+    if type(key) is not bytes:
+        raise InvalidArgument(field, f"must be bytes, not {type(key).__name__}")
+    if not 1 <= len(key) <= KEY_BYTES_MAX:
+        raise InvalidArgument(field, f"has {len(key)} bytes, must have 1 to {KEY_BYTES_MAX}")
+    return key
+
+
+def _element(element: Any, field: str) -> bytes:
+    if type(element) is not bytes:
+        raise InvalidArgument(field, f"must be bytes, not {type(element).__name__}")
+    if len(element) > ELEMENT_BYTES_MAX:
+        raise InvalidArgument(field, f"has {len(element)} bytes, must have at most {ELEMENT_BYTES_MAX}")
+    return element
+
+
+def _value(value: Any, keyspace: str, key: bytes, element: bytes | None = None) -> bytes:
+    if type(value) is not bytes:
+        raise InvalidArgument("value", f"must be bytes, not {type(value).__name__}")
+    if len(value) > VALUE_BYTES_MAX:
+        raise ValueTooLarge(
+            "value", f"of {named(keyspace, key, element)} has {len(value)} bytes, must have at most {VALUE_BYTES_MAX}",
+            advice="Split the value, or store it elsewhere and set a reference.")
+    return value
+
+
+def _ttl_ms(ttl_s: Any) -> int | None:
+    """Return a time to live in milliseconds; None: that of the keyspace; 0: for ever."""
+    if ttl_s is None:
+        return None
+    return 0 if type(ttl_s) in (int, float) and ttl_s == 0 else checked_ttl_ms(ttl_s)
+
+
+def _rows(page_rows: Any) -> int:
+    if type(page_rows) is not int or not 1 <= page_rows <= PAGE_ROWS_MAX:
+        raise InvalidArgument("page_rows", f"is {page_rows!r}, must be 1 to {PAGE_ROWS_MAX}")
+    return page_rows
+
+
+def _quorum(field: str, wanted: Any, ring: Ring, keys: Iterable[bytes] | None) -> int:
+    """Return a quorum of the call as requests have it; it must fit the ranges of the keys, None: all ranges."""
+    if wanted is None:
+        return 0
+    if type(wanted) is not int or wanted < 1:
+        raise InvalidArgument(field, f"is {wanted!r}, must be a number of owners from 1 on")
+    if not ring.info.overrides_allowed:
+        raise denied(field, ring.name)
+    indexes = range(len(ring.ranges)) if keys is None else {ring.range_of(key) for key in keys}
+    fewest = min((ring.ranges[index].own.quorum.n for index in indexes), default=wanted)
+    if wanted > fewest:
+        raise InvalidArgument(field, f"{wanted} owners are wanted, keyspace {ring.name!r} has {fewest}")
+    return wanted
