@@ -6,7 +6,7 @@ Stays out: errors of the commands themselves (failures).
 from __future__ import annotations
 
 import grpc
-from tidemark.errors import InvalidArgument, OutcomeUnknown, RequestRefused, TidemarkError, Unavailable
+from tidemark.errors import InvalidArgument, OutcomeUnknown, RequestRefused, TidemarkError, Unavailable, WriteUnknown
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_operator.local import LocalRuntimeError
 from tidemark_wire.status import advice as advice_of
@@ -25,8 +25,8 @@ UNAVAILABLE_REASONS = frozenset(
 
 OPTION_OF_ARGUMENT = {
     "addresses": "--cluster", "from_": "--from", "group": "GROUP", "lease_s": "--lease", "location": "--location",
-    "mode": "--mode", "producer": "PRODUCER_HEX", "sequence": "SEQUENCE", "subscription": "--subscription",
-    "timeout_s": "--timeout", "until": "--until",
+    "mode": "--mode", "producer": "PRODUCER_HEX", "r": "-r", "sequence": "SEQUENCE", "subscription": "--subscription",
+    "timeout_s": "--timeout", "token": "--token", "until": "--until", "w": "-w",
 }
 
 
@@ -44,7 +44,7 @@ def describe(error: BaseException) -> Failure | None:
             return of_refusal(error.refused)
         case InvalidArgument():
             return _of_argument(error)
-        case Unavailable() | OutcomeUnknown():
+        case Unavailable() | OutcomeUnknown() | WriteUnknown():
             return Failure(error.message, error.advice, UNAVAILABLE, error.reason)
         case TidemarkError():
             return Failure(str(error), error.advice, FAILED, error.reason)
@@ -65,9 +65,10 @@ def _of_argument(error: InvalidArgument) -> Failure:
     option = OPTION_OF_ARGUMENT.get(error.field)
     if option is None:
         return Failure(error.message, error.advice, USAGE, error.reason)
-    return Failure(
-        f"{option}{error.message.removeprefix(error.field)}",
-        error.advice.replace(f"Correct {error.field} and call again.", f"Correct {option}."), USAGE, error.reason)
+    advice = error.advice.replace(f"Correct {error.field} and call again.", f"Correct {option}.")
+    if error.field in ("r", "w"):
+        advice = advice.replace(f"Leave {error.field} away", f"Leave {option} away")
+    return Failure(f"{option}{error.message.removeprefix(error.field)}", advice, USAGE, error.reason)
 
 
 def _of_rpc_error(error: grpc.RpcError) -> Failure:

@@ -36,6 +36,7 @@ ROOMS = {
     "failover-log": Room(
         "document_streams", "failover_log",
         "Show which epoch wrote which seqnos of GROUP: the newest 25 elections of every shard."),
+    "ks": Room("keyspaces", "ks_app", "Keyspaces: Strings, Sets and Maps by key, without a leader."),
     "pin": Room("documents", "pin_app", "Named states of documents, which every member keeps for a while."),
     "view": Room("view", "view_app", "A SQLite file that follows the documents of a group."),
     "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),

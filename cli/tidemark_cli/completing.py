@@ -1,4 +1,4 @@
-"""Completion of names that the cluster knows: groups, nodes, subscriptions.  Quick and silent: a shell waits.
+"""Completion of names that the cluster knows, such as groups and nodes.  Quick and silent: a shell waits.
 
 Stays out: commands and options, which complete by themselves.
 """
@@ -44,6 +44,14 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of a log group."""
     async def names(client: Any) -> list[str]:
         return [group.name for group in client.shard_map.groups]
+
+    return _matching(_ask(ctx, names), incomplete)
+
+
+def keyspaces(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a keyspace."""
+    async def names(client: Any) -> list[str]:
+        return [keyspace.name for keyspace in client.shard_map.keyspaces]
 
     return _matching(_ask(ctx, names), incomplete)
 

@@ -35,7 +35,7 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster", metavar="HOST:PORT", envvar="TIDEMARK_CLUSTER",
         help="The operator's Admin service, or for append, read, tail, put, scan, pin, subscriptions, "
-             "explain, outcome, limbo, shards, view and documents any node. Default: the local cluster.",
+             "explain, outcome, limbo, shards, view, ks and documents any node. Default: the local cluster.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]

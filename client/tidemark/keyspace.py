@@ -46,7 +46,7 @@ class Keyspace:
     does so by itself.  A write is sent once: after WriteUnknown each method says what a repetition does.
 
     Reads raise InvalidArgument, OverridesDenied, UnknownKeyspace, GroupReplaced, NotEnoughOwners, Unavailable and
-    RequestRefused.  Writes raise these too (nothing was call_of), but for NotEnoughOwners; StampInFuture (nothing was
+    RequestRefused.  Writes raise these too (nothing was sent), but for NotEnoughOwners; StampInFuture (nothing was
     stored), and WriteUnknown (it may take effect at any later time).
     """
 
@@ -66,7 +66,7 @@ class Keyspace:
 
     async def get(self, key: bytes, *, r: int | None = None, timeout_s: float | None = None) -> KeyValue:
         """Read a String; its `value` is None where there is none."""
-        return (await self.get_many([key], r=r, timeout_s=timeout_s))[key]
+        return (await self.get_many([_key(key)], r=r, timeout_s=timeout_s))[key]
 
     async def get_many(
         self, keys: Iterable[bytes], *, r: int | None = None, timeout_s: float | None = None
@@ -85,7 +85,7 @@ class Keyspace:
 
         Repeated it ends with the same value, and may win over a write that came between.  Raises ValueTooLarge.
         """
-        return (await self.set_many({key: value}, ttl_s=ttl_s, w=w, timeout_s=timeout_s))[key]
+        return (await self.set_many({_key(key): value}, ttl_s=ttl_s, w=w, timeout_s=timeout_s))[key]
 
     async def set_many(
         self, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]], *, ttl_s: TTL = None,

@@ -593,8 +593,8 @@ class FakeCluster:
         result = common_pb2.ShardMap(version=self.version, cluster="fake")
         for node in self.nodes.values():
             result.nodes.add(
-                node=node.name, address=node.address, available=node.alive, zone=node.zone, location=node.location,
-                wire_version=WIRE_VERSION,
+                node=node.name, incarnation=f"{node.name}-1", address=node.address, available=node.alive,
+                zone=node.zone, location=node.location, wire_version=WIRE_VERSION,
             )
         for name, shards in self.groups.items():
             group = result.groups.add(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 import tidemark
 from node_harness import VERSIONS, push_map, shard_map
@@ -109,14 +110,21 @@ async def test_a_scan_goes_on_through_a_move(ks: Keyspace, client: tidemark.Clie
     assert many == seen
 
 
-async def test_owners_that_stop_are_routed_around(ks: Keyspace, lives: list[AsyncExitStack]) -> None:
+async def test_owners_that_stop_are_routed_around(
+    ks: Keyspace, client: tidemark.Client, nodes: list[Node], lives: list[AsyncExitStack]
+) -> None:
+    async def stop(number: int) -> None:
+        channel = client.channels.to(nodes[number].address)
+        await lives[number].aclose()
+        await until(lambda: channel.get_state() is not grpc.ChannelConnectivity.READY, "the connection is gone")
+
     keys = [b"%d" % number for number in range(8)]
     await ks.set_many({key: b"v" for key in keys})
-    await lives[0].aclose()
+    await stop(0)
     for key in keys:
         assert b"v" == (await ks.get(key)).value
         assert "ok" == (await ks.set(key, b"w")).outcome
-    await lives[1].aclose()
+    await stop(1)
     unknown, short = await asyncio.gather(
         ks.set(b"0", b"x", timeout_s=1.2), ks.get(b"1", timeout_s=1.2), return_exceptions=True)
     assert isinstance(unknown, errors.WriteUnknown) and isinstance(short, errors.NotEnoughOwners), (unknown, short)

@@ -1,0 +1,195 @@
+"""`tidemark ks` on the fake cluster: every command, its forms, exit codes, pages that stop early, and the ring."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from cli_harness import Cli
+from tidemark_cli.keyspace_rings import time_of
+
+from tests.fake_in_a_thread import FakeInAThread
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeInAThread]:
+    """Three nodes and the keyspace `carts` of four ranges with two owners each."""
+    started = FakeInAThread(shards=1, nodes=3)
+
+    async def add() -> None:
+        started.cluster.add_keyspace("carts")
+
+    started.call(add())
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def on_fake(fake: FakeInAThread, cli: Cli) -> Cli:
+    return lambda *arguments: cli("ks", *arguments, "--cluster", fake.address)
+
+
+def carts(fake: FakeInAThread) -> Any:
+    return fake.cluster.keyspaces["carts"]
+
+
+def test_strings_are_set_read_and_deleted(on_fake: Cli, fake: FakeInAThread):
+    done = on_fake("set", "carts", "k", "three apples", "--ttl", "1h", "--json")
+    assert (0, "k", "ok", 2) == (done.code, *(done.document[each] for each in ("key", "outcome", "stored")))
+    assert {"ms", "logical", "node", "start"} == done.document["stamp"].keys() and 3_600_000 == carts(fake).ttls[b"k"]
+    shown = on_fake("set", "carts", "other", "v", "--ttl", "0s")
+    assert ["KEYSPACE", "KEY", "OUTCOME", "STORED", "TIME", "NODE"] == shown.out.split("\n")[0].split()
+    assert 0 == carts(fake).ttls[b"other"] and "1970-01-01T00:16:40.002" in shown.out
+    assert "three apples\nv\n" == on_fake("get", "carts", "k", "other").out
+    some = on_fake("get", "carts", "k", "none", "--json")
+    assert (1, [{"key": "k", "value": "three apples", "outcome": "ok"}], [{"key": "none", "outcome": "ok"}]) == (
+        some.code, some.document["values"], some.document["missing"])
+    assert "there is no key 'none' in keyspace 'carts'" in some.err
+    assert "three apples\n" == on_fake("getdel", "carts", "k").out
+    assert 1 == on_fake("getdel", "carts", "k").code
+    assert "ok" == on_fake("unset", "carts", "other", "--json").document["outcome"]
+    assert {} == carts(fake).strings
+
+
+def test_sets_and_maps(on_fake: Cli, fake: FakeInAThread):
+    for member in ("red", "green", "blue"):
+        assert member == on_fake("sadd", "carts", "s", member, "--json").document["member"]
+    assert "blue\ngreen\nred\n" == on_fake("smembers", "carts", "s").out
+    assert 0 == on_fake("srem", "carts", "s", "red").code
+    assert [{"member": "blue"}, {"member": "green"}] == on_fake("smembers", "carts", "s", "--json").document
+    assert "size" in on_fake("hset", "carts", "m", "size", "9", "--ttl", "5m").out
+    assert "9\n" == on_fake("hget", "carts", "m", "size").out
+    assert "size\t9\n" == on_fake("hgetall", "carts", "m").out
+    assert '{"field": "size", "value": "9"}\n' == on_fake("hgetall", "carts", "m", "--jsonl").out
+    assert [] == on_fake("hgetall", "carts", "none", "--json").document
+    assert "ok" == on_fake("hdel", "carts", "m", "size", "--json").document["outcome"]
+    gone = on_fake("hget", "carts", "m", "size")
+    assert (1, True) == (gone.code, "no field 'size' of key 'm'" in gone.err)
+    assert "ok" == on_fake("clear", "carts", "s", "--json").document["outcome"]
+    assert {b"m": {}} == carts(fake).elements
+
+
+def test_values_may_be_any_bytes(on_fake: Cli, fake: FakeInAThread, monkeypatch: pytest.MonkeyPatch):
+    assert 0 == on_fake("set", "carts", "ff00", "0a09", "--hex").code
+    assert {b"\xff\x00": b"\n\t"} == carts(fake).strings
+    assert "0a09\n" == on_fake("get", "carts", "ff00", "--hex").out
+    assert "ff00\t0a09\n" == on_fake("scan", "carts", "--hex").out
+    assert [{"key_base64": "/wA=", "value": "\n\t"}] == on_fake("scan", "carts", "--json").document
+    wrong = on_fake("get", "carts", "0x", "--hex")
+    assert (2, True) == (wrong.code, "'0x' is not hexadecimal" in wrong.err)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert 0 == on_fake("set", "carts", "stdin", "-").code
+    assert b"a\nb\n" == carts(fake).strings[b"stdin"]
+
+
+def test_a_scan_that_stops_early_says_how_to_go_on(on_fake: Cli, fake: FakeInAThread):
+    carts(fake).strings = {b"%d" % number: b"v" for number in range(10)}
+    keys: list[str] = []
+    arguments: list[str] = []
+    for _ in range(4):
+        some = on_fake("scan", "carts", "--keys-only", "--limit", "3", *arguments)
+        assert 0 == some.code
+        keys += some.out.split()
+        _, found, token = some.err.partition("go on with --token ")
+        if not found:
+            break
+        arguments = ["--token", token.strip()]
+    assert sorted(key.decode() for key in carts(fake).strings) == sorted(keys)
+    assert 3 == len(on_fake("scan", "carts", "--limit", "3", "--json").document)
+    wrong = on_fake("scan", "carts", "--token", "nonsense", "--json")
+    assert (2, "--token: is none that a scan" in wrong.document["message"]) == (wrong.code, True)
+
+
+def test_ctrl_c_ends_a_scan_with_its_token(on_fake: Cli, fake: FakeInAThread):
+    carts(fake).strings = {b"%d" % number: b"v" for number in range(40)}
+    for node in fake.cluster.nodes.values():
+        node.keyspaces.delay_s = 0.3
+    program = [sys.executable, "-m", "tidemark_cli", "ks", "scan", "carts", "--cluster", fake.address]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as scanning:
+        wait_until(lambda: sum(len(node.keyspaces.calls) for node in fake.cluster.nodes.values()) > 1, "it reads")
+        scanning.send_signal(signal.SIGINT)
+        _, err = scanning.communicate(timeout=20)
+    assert 130 == scanning.returncode
+    assert b"interrupted after" in err and b"go on with --token s." in err and b"Traceback" not in err
+
+
+def test_an_answer_that_promises_less_is_said(on_fake: Cli, fake: FakeInAThread):
+    def all_say(outcome: str) -> None:
+        for node in fake.cluster.nodes.values():
+            node.keyspaces.outcomes.clear()
+            node.keyspaces.outcomes.append(outcome)
+
+    all_say("sloppy")
+    assert "sloppy: other nodes keep" in on_fake("set", "carts", "k", "v", "-w", "1").err
+    all_say("weak")
+    weak = on_fake("get", "carts", "k", "-r", "1", "--json")
+    assert "weak" == weak.document["values"][0]["outcome"] and "weak: fewer owners" in weak.err
+    all_say("weak")
+    assert "weak: fewer owners" in on_fake("smembers", "carts", "k", "-r", "1").err
+
+
+def test_errors_have_their_reason_and_exit_code(on_fake: Cli, fake: FakeInAThread):
+    carts(fake).fields["overrides_allowed"] = False
+    for node in fake.cluster.nodes.values():
+        node.keyspaces.lost.append(grpc.StatusCode.UNAVAILABLE)
+    lost = on_fake("set", "carts", "k", "v", "--json")
+    assert (3, "WRITE_UNKNOWN") == (lost.code, lost.document["error"]) and "key b'k'" in lost.document["message"]
+    for node in fake.cluster.nodes.values():
+        node.keyspaces.lost.clear()
+        node.keyspaces.outcomes.extend(["unknown"] * 1000)
+    short = on_fake("get", "carts", "k", "--timeout", "0.8", "--json")
+    assert (3, "NOT_ENOUGH_OWNERS") == (short.code, short.document["error"])
+    unknown = on_fake("get", "shops", "k", "--json")
+    assert (1, "UNKNOWN_KEYSPACE") == (unknown.code, unknown.document["error"])
+
+    async def push() -> None:
+        fake.cluster.push()
+
+    fake.call(push())
+    denied = on_fake("get", "carts", "k", "-r", "1")
+    assert 2 == denied.code and "-r: keyspace 'carts' lets no call" in denied.err and "Leave -r away" in denied.err
+    assert 2 == on_fake("set", "carts", "k", "v", "--ttl", "soon").code
+    assert 2 == on_fake("get", "carts", "k", "-r", "0").code
+    assert 2 == on_fake("get", "carts", "").code
+
+
+# --- the ring
+
+
+def test_the_ring_is_drawn_by_runs(on_fake: Cli, fake: FakeInAThread):
+    ring = carts(fake)
+    ring.ranges = [("n0", "n1")] * 3 + [("n1", "n2")] * 5
+    ring.pending = {7: ("n0", "n2")}
+
+    async def push() -> None:
+        await fake.cluster.nodes["n2"].kill()
+        fake.cluster.push(["n0", "n1"])
+
+    fake.call(push())
+    shown = on_fake("ring", "carts").out
+    lines = [line.split() for line in shown.splitlines()]
+    assert shown.startswith("carts  id 2  8 ranges  1 move open  read repair Blocking  map ")
+    assert [["0-2", "3", "n0,", "n1", "2", "2", "2", "-", "-"], ["3-6", "4", "n1,", "(n2)", "2", "2", "2", "-", "-"],
+            ["7", "1", "n1,", "(n2)", "2", "2", "2", "n0,", "(n2)", "-"]] == lines[2:5]
+    assert [["n0", "3", "1", "18.8%"], ["n1", "8", "0", "50.0%"], ["(n2)", "5", "0", "31.2%"]] == [
+        line[:4] for line in lines[6:]]
+    assert [12, 32, 20] == [len(line[4]) for line in lines[6:]], "the bars"
+    document = on_fake("ring", "carts", "--json").document
+    assert [(0, 2, None), (3, 6, None), (7, 7, ["n0", "n2"])] == [
+        (run["first"], run["last"], run["pending"] and [each["node"] for each in run["pending"]["owners"]])
+        for run in document["runs"]]
+    assert [("n0", 3, 1, 0.1875, False), ("n1", 8, 0, 0.5, False), ("n2", 5, 0, 0.3125, True)] == [
+        (each["node"], each["ranges"], each["moving_in"], each["share"], each["away"]) for each in document["nodes"]]
+    assert (8, 1, 2, 2) == (document["ranges"], document["moves"], document["runs"][0]["n"], document["runs"][0]["r"])
+    assert 1 == on_fake("ring", "shops").code
+
+
+def test_times_that_no_calendar_has_are_numbers():
+    assert ("1970-01-01T00:00:01.500+00:00", str(1 << 62)) == (time_of(1500), time_of(1 << 62))
