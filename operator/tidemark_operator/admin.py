@@ -24,6 +24,7 @@ from tidemark_wire.version import VERSION
 from .access import AdminAccess, Manifest
 from .model import Group
 from .moves import run_move
+from .objects import UNKNOWN
 from .placement import PlanRefusal
 from .plan import Move, MoveKind, choose_member, choose_victim
 from .resources import KINDS
@@ -42,10 +43,6 @@ _KINDS = {
     "SWAP": MoveKind.SWAP, "EXPAND": MoveKind.EXPAND, "CONTRACT": MoveKind.CONTRACT,
     "TRANSFER": MoveKind.TRANSFER, "RECOVER": MoveKind.RECOVER,
 }
-
-_UNKNOWN = {"LogGroup": Reason.UNKNOWN_GROUP, "Shard": Reason.UNKNOWN_SHARD}
-"""The reason that refuses a request for an object that does not exist, by kind."""
-
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, service: OperatorService) -> None:
@@ -183,7 +180,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
                 Reason.INVALID_SPEC,
                 f"kind is {request.kind!r}, must be one of {', '.join(KINDS)}"))
         if request.name and not objects and not may_be_missing:
-            reason = _UNKNOWN.get(request.kind, Reason.INVALID_SPEC)
+            reason = UNKNOWN.get(request.kind, Reason.INVALID_SPEC)
             await _refuse(context, Refused(reason, f"there is no {request.kind} {request.name!r}"))
         return admin_pb2.GetResponse(objects=[json.dumps(shown(item), sort_keys=True) for item in objects])
 

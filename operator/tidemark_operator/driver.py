@@ -55,6 +55,7 @@ LEVELS = {
     "data_loss_suspected": logging.CRITICAL,  # K14c
     "recovery_started": logging.WARNING,      # K14d
     "replica_missing": logging.WARNING,       # N11
+    "range_behind": logging.WARNING,          # the store was set back, or another operator is active
     STRANGER_REFUSED: logging.WARNING,        # T10c
 }
 """Of traces that a person should see."""

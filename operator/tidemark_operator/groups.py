@@ -8,38 +8,32 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterable
 
 from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, ShardKind, index_of
 from tidemark_core.replication.records import first_record
 
-from .condition_memory import some
 from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
 from .metadata import Keys, NodeLife
 from .mirror import Mirror
 from .model import Group
-from .placement import PlanRefusal, nodes_to_come, place_group
+from .patience import Patience
+from .placement import PlanRefusal, place_group
 from .plan import World
 from .resources.conditions import ConditionReason
 
 log = logging.getLogger(__name__)
 
-TO_COME_S = 60.0
-"""How long a group that could be made waits for the zones of nodes that have not answered yet."""
-
-
 class GroupKeeper:
     """Call `look` when groups or nodes change, and again when it says so.  `trouble` says why a group has no shards."""
 
     def __init__(
-        self, store: EtcdStore, keys: Keys, mirror: Mirror, now: Callable[[], float] = time.monotonic,
+        self, store: EtcdStore, keys: Keys, mirror: Mirror, patience: Patience | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
         self._mirror = mirror
-        self._now = now
-        self._waiting: dict[str, float] = {}  # groups that wait for nodes to come, and how long they do
+        self._patience = patience or Patience()
         self.trouble: dict[str, tuple[ConditionReason, str]] = {}
         self.on_created: Callable[[str, int], None] = lambda group, shards: None
 
@@ -69,9 +63,9 @@ class GroupKeeper:
                 self.trouble[group.name] = (placed.reason, placed.message)
                 continue
             self.trouble.pop(group.name, None)
-            if self._awaits_nodes(group, world):
+            if (left_s := self._patience.left_s(group, world.nodes.values())) is not None:
                 waiting.add(group.name)
-                if self._waiting[group.name] > self._now():
+                if left_s > 0:
                     continue
             if await self._create(group, missing, placed, world):
                 waiting.discard(group.name)
@@ -80,17 +74,7 @@ class GroupKeeper:
             load = world.replicas()
             for ensemble in placed:
                 load.update(ensemble)
-        self._waiting = {name: until for name, until in self._waiting.items() if name in waiting}
-        left = [until - self._now() for until in self._waiting.values()]
-        return min((each for each in left if each > 0), default=None)
-
-    def _awaits_nodes(self, group: Group, world: World) -> bool:
-        """Say whether nodes are still to come without which copies would share a zone for good."""
-        awaited = nodes_to_come(group, world.nodes.values())
-        if awaited and group.name not in self._waiting:
-            log.info("log group %s waits for %s, so that its copies are in distinct zones", group.name, some(awaited))
-            self._waiting[group.name] = self._now() + TO_COME_S
-        return bool(awaited)
+        return self._patience.keep(waiting)
 
     async def _create(
         self, group: Group, missing: list[ShardId], placed: list[tuple[str, ...]], world: World

@@ -346,6 +346,7 @@ async def _start_all(
         for line in await _apply(runtime, others):
             progress(line)
     await runtime.wait_for("LogGroup", _all_served, "every shard has a leader")
+    await runtime.wait_for("Keyspace", _all_served, "every range has its owners")
 
 
 async def attach(directory: Path | str = ".tidemark") -> Runtime:
@@ -423,7 +424,7 @@ def _all_ready(objects: list[dict[str, Any]]) -> bool:
 
 
 def _all_served(objects: list[dict[str, Any]]) -> bool:
-    """Say whether every group is available, besides those that this release does not serve."""
+    """Say whether every object is available, besides those that this release does not serve."""
     served = [item for item in objects if _condition(item, "Ready")["reason"] != ConditionReason.NOT_SUPPORTED]
     return all(_condition(item, "Available")["status"] == "True" for item in served)
 

@@ -6,11 +6,12 @@
     <prefix>/reconfigurations/<name>   a Reconfiguration as applied, with its status
     <prefix>/shards/<shard id, hex>    `replication.records.ShardRecord`
     <prefix>/deletions/<shard id, hex> a shard that is being deleted, in place of its record (`data_deletion`)
+    <prefix>/ranges/<number, index, hex> `optimistic.records.RangeRecord`
     <prefix>/nodes/<id>                where a node answers
     <prefix>/operator                  the active operator (hangs on a lease)
     <prefix>/disruption                the disruptive act that is under way (`disruption`)
     <prefix>/recovery                  records are being rebuilt: no operator acts (`recovery`)
-    <prefix>/next-group-id, next-node-id, next-reconfiguration, map-term
+    <prefix>/next-group-id, next-keyspace-id, next-node-id, next-reconfiguration, map-term
                                        counters, raised by compare-and-set
 
 Ids are never given out twice.  Stays out: etcd itself (`etcd`), the table of areas (`records`), what the objects mean.
@@ -32,7 +33,8 @@ from .resources.kinds import KINDS
 FORMAT = 1
 
 NODE_IDS, MAP_TERMS = "next-node-id", "map-term"
-GROUP_IDS, RECONFIGURATIONS = KINDS["LogGroup"].counter, KINDS["Reconfiguration"].counter
+GROUP_IDS, KEYSPACE_IDS = KINDS["LogGroup"].counter, KINDS["Keyspace"].counter
+RECONFIGURATIONS = KINDS["Reconfiguration"].counter
 COUNTERS = frozenset({NODE_IDS, MAP_TERMS, *(row.counter for row in KINDS.values() if row.counter)})
 
 
@@ -67,6 +69,9 @@ class Keys:
 
     def tombstone(self, shard: ShardId) -> str:
         return f"{self.prefix}/deletions/{shard:016x}"
+
+    def range(self, unit: int) -> str:
+        return f"{self.prefix}/ranges/{unit:016x}"
 
     def object(self, kind: str, name: str) -> str:
         """Return the key of an object of one of the kinds that are stored."""
@@ -147,8 +152,8 @@ class NodeRecord:
 class StoredObject:
     """An applied manifest with what the operator adds to it.
 
-    `number` is the group id of a LogGroup and the creation order of a Reconfiguration.  A detached LogGroup
-    was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and a LogGroup of the same
+    `number` is the id of a LogGroup or a Keyspace, and the creation order of a Reconfiguration.  A detached object
+    was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and an object of the same kind,
     name and shape adopts them; one that is `deleting` as well goes with its data.  `status` is stored for
     Reconfigurations only; the status of everything else is computed from the truth when it is asked for.
     `kept` is an object that an API server has too: gone there, it is to go here; one that the operator itself

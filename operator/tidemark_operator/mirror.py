@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Address, ShardId
+from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
@@ -69,6 +70,7 @@ class Mirror:
         self.counters: Mapping[str, int] = _Values(self.records[COUNTER])
         self.shards: dict[ShardId, Versioned[ShardRecord]] = self.records["shards"]
         self.tombstones: dict[ShardId, Versioned[Tombstone]] = self.records["deletions"]
+        self.ranges: dict[int, Versioned[RangeRecord]] = self.records["ranges"]
         self.on_change: Listener = lambda area, name: None
 
     @property
@@ -78,6 +80,10 @@ class Mirror:
     @property
     def groups(self) -> dict[str, Versioned[StoredObject]]:
         return self.objects["LogGroup"]
+
+    @property
+    def keyspaces(self) -> dict[str, Versioned[StoredObject]]:
+        return self.objects["Keyspace"]
 
     @property
     def reconfigurations(self) -> dict[str, Versioned[StoredObject]]:

@@ -77,6 +77,10 @@ class Group:
     """The part that this release does not serve, as in "log groups of kind Documents"; empty: it serves all."""
 
     @property
+    def title(self) -> str:
+        return f"log group {self.name}"
+
+    @property
     def keys_required(self) -> bool:
         return self.kind == "Documents"
 
@@ -253,7 +257,7 @@ def group_view(stored: StoredObject) -> Group:
         pools=tuple(placement.get("nodePools") or ()),
         cluster=spec["clusterRef"]["name"],
         deletion_policy=spec.get("deletionPolicy", "Retain"),
-        access=_access(spec.get("access")),
+        access=access_lists(spec.get("access")),
         tombstone_ms=1_000 * documents.get("tombstoneSeconds", 0),
         pinned_bytes_max=min(quantity_bytes(documents.get("maxPinnedBytes") or "0"), BYTES_MAX),
         detached=stored.detached,
@@ -261,7 +265,8 @@ def group_view(stored: StoredObject) -> Group:
     )
 
 
-def _access(lists: Mapping[str, Any] | None) -> AccessLists | None:
+def access_lists(lists: Mapping[str, Any] | None) -> AccessLists | None:
+    """Return `spec.access` of an object, None where it has none."""
     if lists is None:
         return None
     return AccessLists.of(*(lists.get(role) or () for role in ("readers", "writers", "admins")))

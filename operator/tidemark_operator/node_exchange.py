@@ -80,7 +80,12 @@ class NodeExchange:
             if any(member.node == source for member in (*record.ensemble, *_changing(record))))
 
     def cleans(self, world: World, records: Mapping[ShardId, ShardRecord]) -> bool:
-        """Say whether the source still deletes what it held; one that is down never will, and need not."""
+        """Say whether the source still deletes what it held, or owns ranges of keyspaces, which leave by themselves.
+
+        One that is down never deletes, and need not.
+        """
+        if world.ranges.get(self.removes or ""):
+            return True
         node = world.nodes.get(self.removes or "")
         return node is not None and node.up and any(
             member == node.member for record in records.values() for member in record.removed)

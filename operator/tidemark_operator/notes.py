@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from .resources import ClusterSpec, LogGroup, LogGroupSpec, Resource, TidemarkCluster
+from .resources import ClusterSpec, Keyspace, KeyspaceSpec, LogGroup, LogGroupSpec, Resource, TidemarkCluster
 from .resources.base import ApiModel
 from .resources.conditions import ConditionReason
 from .resources.kinds import not_served_message
@@ -50,6 +50,8 @@ def asked_in_vain(resource: Resource) -> list[str]:
     match resource:
         case LogGroup():
             return list(_group_in_vain(resource.spec))
+        case Keyspace():
+            return list(_keyspace_in_vain(resource.spec))
         case TidemarkCluster():
             return list(_cluster_in_vain(resource.spec))
     return []
@@ -64,6 +66,17 @@ def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
         yield "spec.placement.leaders: leaderships are spread over all zones"
     if spec.shard_projection is Projection.NONE:
         yield "spec.shardProjection: every shard is shown"
+
+
+def _keyspace_in_vain(spec: KeyspaceSpec) -> Iterator[str]:
+    if "hinted_handoff" in spec.model_fields_set:
+        yield "spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"
+    if "anti_entropy" in spec.model_fields_set:
+        yield "spec.antiEntropy: owners are compared when a range moves"
+    if "tombstone_grace_seconds" in spec.model_fields_set:
+        yield "spec.tombstoneGraceSeconds: deletions are remembered for ever"
+    if "max_clock_skew_milliseconds" in spec.model_fields_set:
+        yield "spec.maxClockSkewMilliseconds: a write may be 500 ms ahead"
 
 
 def _cluster_in_vain(spec: ClusterSpec) -> Iterator[str]:
@@ -87,7 +100,8 @@ def needs_kubernetes(resource: Resource) -> list[str]:
 
 def needs_tls(resource: Resource) -> str:
     """Return the field that names clients by their certificates; empty when there is none."""
-    return "spec.access" if isinstance(resource, LogGroup) and resource.spec.access is not None else ""
+    named = isinstance(resource, LogGroup | Keyspace) and resource.spec.access is not None
+    return "spec.access" if named else ""
 
 
 def _written(model: ApiModel, path: str, attributes: Collection[str]) -> list[str]:

@@ -24,6 +24,9 @@ from .resources.kinds import KINDS, Deletion, not_served
 from .resources.labels import Label
 
 SOURCE = "manifest"
+UNKNOWN = {
+    "LogGroup": Reason.UNKNOWN_GROUP, "Keyspace": Reason.UNKNOWN_KEYSPACE, "Shard": Reason.UNKNOWN_SHARD}
+"""The reason that refuses a request for an object that does not exist, by kind; others have INVALID_SPEC."""
 ATTEMPTS_MAX = 5
 UNCHANGED = "unchanged"
 
@@ -92,7 +95,7 @@ class Objects:
             return refusal.refused
 
     async def let_go(self, kind: str, name: str) -> Refused | None:
-        """An object is gone from the API server that kept it: a log group's data stays, whatever its policy says.
+        """An object is gone from the API server that kept it: its data stays, whatever its policy says.
 
         A Reconfiguration that runs is canceled first.  Raises StoreUnavailable.
         """
@@ -109,12 +112,23 @@ class Objects:
                 return await self._delete_when_over(kind, name)
         return await self.delete(kind, name)
 
-    async def delete_data(self, name: str) -> bool:
-        """Have a log group go with its data, which cannot be taken back; False when there is none of that name.
+    async def delete_data(self, kind: str, name: str) -> bool:
+        """Have an object go with its data, which cannot be taken back; False when there is none of that name.
 
         Raises StoreUnavailable.
         """
-        return await self._rewrite("LogGroup", name, lambda group: replace(group, detached=True, deleting=True))
+        return await self._rewrite(kind, name, lambda known: replace(known, detached=True, deleting=True))
+
+    async def number(self, kind: str, name: str) -> bool:
+        """Number an object that an older release stored without a number; False: another write came first.
+
+        Raises StoreUnavailable.
+        """
+        known = self._mirror.known(kind, name)
+        if known is None or known.value.number:
+            return False
+        number = await allocate(self._store, self._keys, KINDS[kind].counter)
+        return await self._write(self._keys.object(kind, name), replace(known.value, number=number), known.revision)
 
     async def delete(self, kind: str, name: str) -> Refused | None:
         """Delete an object as its policy says; what runs is stopped by its own means, not by this."""
@@ -125,8 +139,6 @@ class Objects:
             match row.deletion:
                 case Deletion.DETACH:
                     return await self._detach(kind, name)
-                case Deletion.REMOVE:
-                    return await self._delete_stored(kind, name)
                 case Deletion.WHEN_OVER:
                     return await self._delete_when_over(kind, name)
                 case Deletion.REFUSED:
@@ -163,12 +175,14 @@ class Objects:
         _check_namespace(resource, before.namespace)
         if known.value.deleting:
             raise _Refusal(Refused(
-                Reason.INVALID_SPEC, f"LogGroup/{resource.name}: the data of that name is still being deleted"))
-        if known.value.detached and known.value.spec["shards"] != manifest["spec"]["shards"]:
+                Reason.INVALID_SPEC,
+                f"{resource.kind}/{resource.name}: the data of that name is still being deleted"))
+        shape = KINDS[resource.kind].shape
+        if known.value.detached and known.value.spec[shape] != manifest["spec"][shape]:
             raise _Refusal(Refused(
                 Reason.INVALID_SPEC,
-                f"LogGroup/{resource.name}: spec.shards is {manifest['spec']['shards']}, the kept data of "
-                f"that name has {known.value.spec['shards']} shards (AdoptionMismatch)"))
+                f"{resource.kind}/{resource.name}: spec.{shape} is {manifest['spec'][shape]}, the kept data of "
+                f"that name has {known.value.spec[shape]} {shape} (AdoptionMismatch)"))
         check_update(before, resource, SOURCE)
 
     def _with_notes(self, done: str, resource: Resource) -> str:
@@ -259,11 +273,11 @@ class Objects:
     async def _detach(self, kind: str, name: str, *, whatever_policy: bool = False) -> Refused | None:
         known = self._mirror.known(kind, name)
         if known is None or known.value.detached:
-            return Refused(Reason.UNKNOWN_GROUP, f"there is no log group {name!r}")
+            return Refused(UNKNOWN[kind], f"there is no {KINDS[kind].title} {name!r}")
 
-        def gone(group: StoredObject) -> StoredObject:
-            with_data = not whatever_policy and group.spec.get("deletionPolicy", "Retain") != "Retain"
-            return replace(group, detached=True, deleting=group.deleting or with_data)
+        def gone(known: StoredObject) -> StoredObject:
+            with_data = not whatever_policy and known.spec.get("deletionPolicy", "Retain") != "Retain"
+            return replace(known, detached=True, deleting=known.deleting or with_data)
 
         await self._rewrite(kind, name, gone)
         return None

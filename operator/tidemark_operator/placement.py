@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from .metadata import NodeLife
 from .model import Group, Node, zones_of
@@ -53,8 +54,26 @@ def place_group(group: Group, nodes: Iterable[Node], load: Mapping[str, int]) ->
     return ensembles
 
 
-def nodes_to_come(group: Group, nodes: Iterable[Node]) -> list[str]:
-    """Return the nodes that never answered, and without which the copies of a new group would share a zone.
+class Hosted(Protocol):
+    """A log group or a keyspace, as far as it is to be placed."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def factor(self) -> int: ...
+
+    @property
+    def spread_zones(self) -> bool: ...
+
+    def allows(self, node: Node) -> bool: ...
+
+
+def nodes_to_come(group: Hosted, nodes: Iterable[Node]) -> list[str]:
+    """Return the nodes that never answered, and without which copies of what is new would share a zone.
 
     A node whose zone is not known yet may stand in any, where there are zones.
     """

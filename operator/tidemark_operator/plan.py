@@ -8,6 +8,7 @@ Pure.  Stays out: new groups (`placement`), running moves (`moves`), every rule 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,12 +19,14 @@ from typing import Any
 from tidemark_core.base.ids import ShardId
 
 from .condition_memory import some
+from .keyspaces import Keyspace
 from .metadata import NodeLife
 from .model import Group, Node, Shard, lost_majority, lost_nodes, out_of_sync
 from .placement import PlanRefusal, best_node, distinct_domains
 from .resources.conditions import ConditionReason as R
 from .resources.kinds import KINDS
 
+_KEYSPACES = {KINDS["Keyspace"].names.singular, KINDS["Keyspace"].names.plural}
 NEW_NODE = "a new node"
 """In moves to a node that is still to be made: its number is known, and taken, when the plan is carried out."""
 
@@ -95,10 +98,17 @@ class World:
     nodes: Mapping[str, Node]
     pools: Mapping[str, Sequence[str]] | None = None
     """Zones of the pools in which nodes can be made; None: nobody here makes any."""
+    keyspaces: Sequence[Keyspace] = ()
+    ranges: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """How many ranges of keyspaces each node owns, or is about to."""
 
     def replicas(self) -> Counter[str]:
         """Return how many copies each node holds."""
         return Counter(node for shard in self.shards.values() for node in shard.ensemble)
+
+    def holdings(self) -> Counter[str]:
+        """Return how many copies of shards and ranges of keyspaces each node holds."""
+        return self.replicas() + Counter(self.ranges)
 
     def leaders(self) -> Counter[str]:
         return Counter(shard.leader for shard in self.shards.values() if shard.leader)
@@ -127,15 +137,17 @@ def plan_reconfiguration(spec: Mapping[str, Any], world: World) -> Plan | PlanRe
 
 
 def _not_served(spec: Mapping[str, Any], world: World) -> PlanRefusal | None:
-    """Refuse an act on what this release does not serve; shards that an older release created may move."""
-    unserved = {
-        name: f"{row.title}s" for row in KINDS.values() if not row.served
-        for name in (row.names.singular, row.names.plural)}
+    """Refuse an act on keyspaces, and on what this release does not serve.
+
+    Shards that an older release created may move.
+    """
     hosted = {shard.group for shard in world.shards.values()}
     for field in ("expand", "contract", "scope"):
         part = spec.get(field) or {}
-        for name in unserved.keys() & part.keys():
-            return PlanRefusal(R.NOT_SUPPORTED, f"{field}.{name}: this release does not serve {unserved[name]}")
+        for name in _KEYSPACES & part.keys():
+            return PlanRefusal(
+                R.NOT_SUPPORTED, f"{field}.{name}: ranges of keyspaces move by themselves, as spec.replication of the "
+                "Keyspace says and as nodes come and leave")
         for name in (part.get("logGroup"), *(part.get("logGroups") or ())):
             group = world.groups.get(name)
             if group is not None and group.unserved and name not in hosted:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.ids import LOG_PLANE, Address
+from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, Address
+from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
@@ -50,6 +51,7 @@ RECORDS: dict[Area, RecordKind] = {
     "nodes": RecordKind(NodeRecord.decode),
     "shards": RecordKind(ShardRecord.decode, unit_of, plane=LOG_PLANE, unit="shard"),
     "deletions": RecordKind(Tombstone.decode, unit_of),
+    "ranges": RecordKind(RangeRecord.decode, unit_of, plane=KEYSPACE_PLANE, unit="range"),
     "operator": RecordKind(bytes.decode, single=True),
     "disruption": RecordKind(Hold.decode, single=True),
     "recovery": RecordKind(bytes.decode, single=True),

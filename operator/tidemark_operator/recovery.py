@@ -38,7 +38,7 @@ PAGES_MAX = 10_000
 ATTEMPTS_MAX = 5
 ROUNDS_MAX = 5
 RETRY_S = 0.3
-OWN_AREAS = frozenset({"shards", *(KINDS[kind].area for kind in IN_CLUSTERS)})
+OWN_AREAS = frozenset({"shards", "ranges", *(KINDS[kind].area for kind in IN_CLUSTERS)})
 """What makes a prefix more than an operator's own beginnings."""
 
 

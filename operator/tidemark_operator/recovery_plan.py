@@ -14,6 +14,7 @@ Stays out: asking nodes, writing (`recovery`).
 from __future__ import annotations
 
 import secrets
+import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +28,7 @@ from tidemark_wire.v1 import node_pb2
 
 from .condition_memory import timestamp
 from .etcd import Snapshot, Write
-from .metadata import GROUP_IDS, MAP_TERMS, NODE_IDS, Keys, NodeRecord, StoredObject
+from .metadata import GROUP_IDS, KEYSPACE_IDS, MAP_TERMS, NODE_IDS, Keys, NodeRecord, StoredObject
 from .mirror import Mirror
 from .model import node_number
 from .resources import API_VERSION, InvalidManifest, LogGroup, Resource, TidemarkCluster, check_update, load_resource
@@ -379,6 +380,7 @@ class _Planner:
             NODE_IDS: max(map(node_number, names), default=0) + 1,
             GROUP_IDS: max([group.group_id for group in groups] + held, default=0) + 1,
             MAP_TERMS: max(terms, default=0) + 1,
+            KEYSPACE_IDS: int(time.time()) // 60,   # nodes do not say which they hold: more than were ever made
         }
         found = {}
         for name, number in wanted.items():

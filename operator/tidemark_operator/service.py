@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,9 @@ from typing import Any
 
 import grpc.aio
 from tidemark_core.base.effects import Space
-from tidemark_core.base.ids import LOG_PLANE, Address, Member, OperatorId, ShardId, group_of, index_of
+from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, Address, Member, OperatorId, ShardId, group_of, index_of
+from tidemark_core.optimistic.mover import Movers
+from tidemark_core.optimistic.ring import Range
 from tidemark_core.replication.coordinators import Coordinators
 from tidemark_core.replication.records import CoordinatorSettings, ShardRecord
 from tidemark_wire.identity import AccessLists
@@ -41,10 +44,11 @@ from .driver import MachineDriver
 from .etcd import EtcdStore, StoreUnavailable
 from .etcd_access import Login, TlsFiles
 from .groups import GroupKeeper
+from .keyspaces import Keyspace, keyspace_view
 from .lease import ActivityLease
 from .log_sizes import log_bytes
 from .metadata import MAP_TERMS, NODE_IDS, Keys, NodeLife, NodeRecord, StoredObject, allocate
-from .mirror import Mirror
+from .mirror import Mirror, Versioned
 from .model import (
     OPERATOR_NAME,
     CertificatesView,
@@ -67,6 +71,7 @@ from .reconfigure import Reconfigurer
 from .records import MACHINE_AREAS, OBJECT_AREAS, RECORDS, Area
 from .resources.conditions import ConditionReason
 from .resources.kinds import KINDS, Deletion
+from .rings import RingKeeper
 from .shardmap import build_shard_map
 from .shards import ShardMachine
 from .status.cluster import ClusterFacts, cluster_status
@@ -121,10 +126,12 @@ class OperatorService:
         self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
         self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet, cluster=cluster)
         self.shards = ShardMachine(Coordinators(CoordinatorSettings(self.operator)))
-        self.driver = MachineDriver({LOG_PLANE: self.shards}, self.store, self.keys, self.links.send)
+        self.driver = MachineDriver(
+            {LOG_PLANE: self.shards, KEYSPACE_PLANE: Movers(self.operator)}, self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
         self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
+        self.rings = RingKeeper(self.store, self.keys, self.mirror, self.objects, self.driver.feed)
         self.on_balanced: Callable[[str], None] = lambda note: None   # a leadership moved to make them even
         self.tender = Tender(self.driver, self.poke_later, self.lagging, lambda note: self.on_balanced(note))
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
@@ -164,7 +171,8 @@ class OperatorService:
         self._changes: dict[Area, Callable[[str], None]] = {
             **{area: partial(self._on_unit, plane, area) for plane, area in MACHINE_AREAS.items()},
             "nodes": self._on_node, "cluster": self._on_cluster, "operator": self._on_operator,
-            "groups": lambda name: self.publisher.changed(), "reconfigurations": self._on_reconfiguration,
+            "groups": lambda name: self.publisher.changed(), "keyspaces": lambda name: self.publisher.changed(),
+            "reconfigurations": self._on_reconfiguration,
         }
         """The reaction to a change of a record, beside a look at the world; the argument is the name of the record."""
         self.mirror.on_change = self._on_change
@@ -204,7 +212,9 @@ class OperatorService:
             first = not self.mirror.loaded
             self.mirror.apply(news)
             if first:
-                log.info("metadata loaded: %d shards, %d groups", len(self.mirror.shards), len(self.mirror.groups))
+                log.info(
+                    "metadata loaded: %d shards of %d groups, %d ranges of %d keyspaces", len(self.mirror.shards),
+                    len(self.mirror.groups), len(self.mirror.ranges), len(self.mirror.keyspaces))
                 self._loaded.set()
                 self._owner_changed.set()
             self.wake_watchers()
@@ -279,6 +289,11 @@ class OperatorService:
             group for group in self.groups().values()
             if not group.unserved or any(shard in self.mirror.shards for shard in group.shard_ids())]
 
+    def keyspaces(self) -> dict[str, Keyspace]:
+        """Return the keyspaces, without those that are gone but for their data."""
+        return {name: keyspace_view(item.value) for name, item in self.mirror.keyspaces.items()
+                if not item.value.detached}
+
     def nodes(self) -> dict[str, Node]:
         found = {
             name: Node(
@@ -325,12 +340,20 @@ class OperatorService:
             records.update(self.driver.records(LOG_PLANE))
         return records
 
+    def ranges(self) -> dict[int, Range]:
+        """Return the newest known record of every range, by its unit."""
+        found = {unit: item.value.range for unit, item in self.mirror.ranges.items()}
+        if self.active:
+            found.update((unit, record.range) for unit, record in self.driver.records(KEYSPACE_PLANE).items())
+        return found
+
     def world(self, *, detached: bool = False) -> World:
         groups = self.groups(detached=detached)
         zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
             self.makes_nodes and self.mirror.cluster is not None) else None
         views = shard_views(groups.values(), self.records(), self.shards.missing, self.shards.unheard())
-        return World(groups, views, self.nodes(), zones)
+        held = Counter(member.node for record in self.ranges().values() for member in record.members)
+        return World(groups, views, self.nodes(), zones, tuple(self.keyspaces().values()), held)
 
     def whole_world(self) -> World:
         """Return the world with kept data that no group claims: it takes room, and is not to be lost with a node."""
@@ -340,7 +363,8 @@ class OperatorService:
         self._snapshot_rate = self._wanted_snapshot_rate()
         return build_shard_map(
             version, self.cluster, self.groups().values(), self.records(), self.nodes().values(), self._snapshot_rate,
-            self._settings_seen.quorum_silence_ms if self._settings_seen is not None else 0)
+            self._settings_seen.quorum_silence_ms if self._settings_seen is not None else 0,
+            self.keyspaces().values(), self.ranges())
 
     def _wanted_snapshot_rate(self) -> int:
         return snapshot_rate(item.value for item in self.mirror.reconfigurations.values())
@@ -363,12 +387,20 @@ class OperatorService:
         return self.standing.get((kind, name), AS_WRITTEN)
 
     def _show_keyspaces(self, name: str) -> list[dict[str, Any]]:
-        found = [item.value for key, item in sorted(self.mirror.objects["Keyspace"].items()) if name in ("", key)]
+        nodes, ranges = self.nodes(), self.ranges()
         return [
-            self._show(stored, "Keyspace", keyspace_status(
-                KeyspaceFacts(stored, self._standing("Keyspace", stored.name))))
-            for stored in found
+            self._show(item.value, "Keyspace", keyspace_status(KeyspaceFacts(
+                item.value, {
+                    index: ranges[unit] for index, unit in enumerate(keyspace_view(item.value).units())
+                    if unit in ranges},
+                nodes, self._revision_of_ring(item), self.rings.trouble.get(key), self._standing("Keyspace", key))))
+            for key, item in sorted(self.mirror.keyspaces.items()) if name in ("", key) and not item.value.detached
         ]
+
+    def _revision_of_ring(self, item: Versioned[StoredObject]) -> int:
+        """Return the revision of the newest thing that is stored of a keyspace."""
+        ranges = (self.mirror.ranges.get(unit) for unit in keyspace_view(item.value).units())
+        return max([item.revision, *(each.revision for each in ranges if each)])
 
     def _show_reconfigurations(self, name: str) -> list[dict[str, Any]]:
         found = sorted((item.value for item in self.mirror.reconfigurations.values()), key=lambda one: one.number)
@@ -679,11 +711,13 @@ class OperatorService:
         if not self.knows_its_nodes():
             return  # plans are made for the nodes there are
         self.reconfigurer.look()
-        known = dict(self.keeper.trouble)
+        known = dict(self.keeper.trouble), dict(self.rings.trouble)
         again_s = await self.keeper.look(world.groups.values(), world)
-        if again_s is not None:
-            self.poke_later(again_s)
-        if self.keeper.trouble != known:
+        rings_s = await self.rings.look(world.nodes, self.ranges(), 0 if rests else settings.max_concurrent_moves)
+        for seconds in (again_s, rings_s):
+            if seconds is not None:
+                self.poke_later(seconds)
+        if (self.keeper.trouble, self.rings.trouble) != known:
             self.wake_watchers()  # the status tells of it, and nothing else that happens does
         await self.data_deletion.look(world.nodes)
         await self.reconfigurer.end_stale_turn()

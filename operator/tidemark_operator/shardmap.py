@@ -1,4 +1,4 @@
-"""The shard map: what clients and nodes need to find every shard, built from records, groups and nodes.
+"""The shard map: what clients and nodes need to find every shard and range, from records, manifests and nodes.
 
 Keys map to shards by `xxh3_64(key) >> 32` over contiguous, inclusive, unsigned 32-bit ranges.
 Pure.  Stays out: pushing it (`publisher`).
@@ -7,11 +7,16 @@ Pure.  Stays out: pushing it (`publisher`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from tidemark_core.base.ids import ShardId, shard_id
+from tidemark_core.optimistic.ring import Range
 from tidemark_core.replication.records import ShardRecord, Status
+from tidemark_wire.identity import AccessLists
+from tidemark_wire.rings import put_ring
 from tidemark_wire.v1 import common_pb2
 
+from .keyspaces import Keyspace
 from .model import Group, Node
 
 HASH_SPACE = 1 << 32
@@ -30,8 +35,10 @@ def build_shard_map(
     nodes: Iterable[Node],
     snapshot_bytes_per_second: int = 0,
     quorum_silence_ms: int = 0,
+    keyspaces: Iterable[Keyspace] = (),
+    ranges: Mapping[int, Range] = MappingProxyType({}),
 ) -> common_pb2.ShardMap:
-    """Build the map.  A group appears once every one of its shards has a record."""
+    """Build the map.  A group appears once every one of its shards has a record, a keyspace once every range has."""
     shard_map = common_pb2.ShardMap(
         version=version, cluster=cluster, snapshot_bytes_per_second=snapshot_bytes_per_second,
         quorum_silence_ms=quorum_silence_ms)
@@ -70,9 +77,7 @@ def build_shard_map(
             leaders=group.leaders,
         )
         if group.access is not None:
-            lists = group.access
-            entry.access.CopyFrom(common_pb2.GroupAccess(
-                readers=sorted(lists.readers), writers=sorted(lists.writers), admins=sorted(lists.admins)))
+            entry.access.CopyFrom(_access(group.access))
         for index, record in enumerate(found):
             assert record is not None
             low, high = hash_range(index, group.shards)
@@ -86,4 +91,26 @@ def build_shard_map(
                 status=record.status,
                 payload_copies=record.copies,
             )
+    for keyspace in sorted(keyspaces, key=lambda keyspace: keyspace.name):
+        ring = [ranges[unit] for unit in keyspace.units() if unit in ranges]
+        if len(ring) == keyspace.partitions:
+            _put_keyspace(shard_map.keyspaces.add(), keyspace, ring)
     return shard_map
+
+
+def _put_keyspace(entry: common_pb2.KeyspaceInfo, keyspace: Keyspace, ring: Iterable[Range]) -> None:
+    entry.name = keyspace.name
+    entry.keyspace_id = keyspace.number
+    entry.read_repair = keyspace.read_repair
+    entry.sloppy = keyspace.sloppy
+    entry.eventual = keyspace.eventual
+    entry.overrides_allowed = keyspace.overrides_allowed
+    entry.default_ttl_ms = keyspace.default_ttl_ms
+    put_ring(entry, ring)
+    if keyspace.access is not None:
+        entry.access.CopyFrom(_access(keyspace.access))
+
+
+def _access(lists: AccessLists) -> common_pb2.GroupAccess:
+    return common_pb2.GroupAccess(
+        readers=sorted(lists.readers), writers=sorted(lists.writers), admins=sorted(lists.admins))

@@ -55,19 +55,22 @@ def swap(name: str, source: str, **spec: object) -> Object:
         name, "NodeSwap", nodeSwap={"from": source, "to": {"spread": {}}, "removeSource": "Keep"}, **spec)
 
 
-async def test_what_is_not_served_is_told_once_and_nothing_is_made_for_it(
+async def test_a_keyspace_is_served_and_goes_with_its_ranges(
     kube: Kube, pod_runner: PodRunner, metadata_etcd: Etcd, operator: Operator
 ) -> None:
     await served(kube, cluster(metadata_etcd, replicas=3))
-    await kube.create({**log_group(name="carts"), "kind": "Keyspace", "spec": {"clusterRef": {"name": "prod"}}})
-    item = await kube.wait(KEYSPACES, "carts", lambda found: condition(found, "Ready") == "False")
-    (ready,) = [each for each in item["status"]["conditions"] if each["type"] == "Ready"]
-    assert (ready["reason"], "does not serve keyspaces:" in ready["message"]) == ("NotSupported", True)
+    spec = {"clusterRef": {"name": "prod"}, "deletionPolicy": "Delete"}
+    await kube.create({**log_group(name="carts"), "kind": "Keyspace", "spec": spec})
+    item = await kube.wait(KEYSPACES, "carts", lambda found: condition(found, "Ready") == "True")
+    assert item["metadata"]["finalizers"] == ["tidemark.dev/data-deletion"]
+    assert (item["status"]["keyspaceID"], item["status"]["partitions"]["fullyReplicated"]) == (1, 64)
     (event,) = await until(kube, "Keyspace", "carts", lambda found: bool(found))
-    assert (event["reason"], event["type"], event["note"]) == ("NotSupported", "Warning", ready["message"])
+    assert (event["reason"], event["note"]) == ("RangesCreated", "64 ranges")
     await at_rest(kube)
     assert await kube.list(SHARDS) == [] and await kube.list(RECONFIGURATIONS) == []
-    assert reasons(await told(kube, "Keyspace", "carts")) == ["NotSupported"]
+    await kube.delete(KEYSPACES, "carts")
+    await kube.wait_gone(KEYSPACES, "carts")
+    assert reasons(await told(kube, "Keyspace", "carts")) == ["RangesCreated", "Deleted"]
 
 
 async def test_what_happens_is_told(

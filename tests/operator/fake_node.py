@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from tidemark_core.base.ids import ShardId, of_shard
+from tidemark_core.base.ids import KEYSPACE_PLANE, Address, ShardId, of_shard
+from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known
 from tidemark_operator.local_state import free_ports
 from tidemark_wire.channel import CONTROL_LINK, bind, hello_metadata, server_options
 from tidemark_wire.frames import decode_messages, encode_message
@@ -31,6 +32,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.hello: Any = None          # what it answers to who opens a link; None: as this build does
         self.wire_version = WIRE_VERSION          # of its frames
         self.unanswered = 0
+        self.copies = True              # it says at once that it knows records of ranges and has copied what it should
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
         (self.port,) = free_ports(1)  # stopped and started again, it is where it was
@@ -98,8 +100,19 @@ class FakeNode(node_pb2_grpc.ControlServicer):
     async def _receive(self, context: Any) -> None:
         while (frame := await context.read()) is not grpc.aio.EOF:
             self.frames.append(len(frame))
-            messages = decode_messages(frame, self.wire_version)
+            messages = list(decode_messages(frame, self.wire_version))
             self.received.extend((unit.id, to, message) for unit, to, message in messages)
+            for unit, _, message in messages:
+                if unit.plane == KEYSPACE_PLANE and self.copies:
+                    await self._answer(context, unit, message)
+
+    async def _answer(self, context: Any, unit: Address, message: Any) -> None:
+        match message:
+            case Announced(number, record):
+                answer: Any = Known(number, record.version)
+            case CopyAsked(number, version):
+                answer = Copied(number, version)
+        await context.write(encode_message(unit, None, answer, self.wire_version))
 
 
 class _Raw(grpc.GenericRpcHandler):

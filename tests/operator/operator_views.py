@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemark_core.base.ids import Member, shard_id
+from tidemark_core.optimistic.ring import Owners, Quorum, Range
 from tidemark_core.replication.records import ShardRecord, Status
+from tidemark_operator.keyspaces import Keyspace
 from tidemark_operator.model import Group, Node, Shard
 from tidemark_operator.plan import World
 
@@ -19,6 +21,22 @@ def group(name: str = "orders", *, group_id: int = 1, shards: int = 4, factor: i
         "spread_zones": True, "pools": (), "cluster": "dev", "deletion_policy": "Retain",
     }
     return Group(name=name, group_id=group_id, shards=shards, factor=factor, **{**values, **more})
+
+
+THREE = Quorum(3, 2, 2)
+
+
+def keyspace(name: str = "carts", *, partitions: int = 2, quorum: Quorum = THREE, **more) -> Keyspace:
+    values = {
+        "number": 7, "uid": f"uid-{name}", "spread_zones": True, "pools": (), "read_repair": "Async", "sloppy": False,
+        "eventual": False, "overrides_allowed": True, "default_ttl_ms": 0, "access": None, "detached": False,
+    }
+    return Keyspace(name=name, partitions=partitions, quorum=quorum, **{**values, **more})
+
+
+def ring(*owners: str, quorum: Quorum = THREE) -> list[Range]:
+    """Return ranges with owners such as "n1 n2 n3"."""
+    return [Range(1, Owners(tuple(map(member, each.split())), quorum)) for each in owners]
 
 
 def member(node: str, life: str = "1") -> Member:

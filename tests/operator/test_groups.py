@@ -8,10 +8,11 @@ import pytest
 from operator_views import group, node, nodes, to_come, world
 from tidemark_core.base.ids import shard_id
 from tidemark_operator.etcd import Saved, Write
-from tidemark_operator.groups import TO_COME_S, GroupKeeper
+from tidemark_operator.groups import GroupKeeper
 from tidemark_operator.metadata import Keys
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.model import Node
+from tidemark_operator.patience import TO_COME_S, Patience
 
 KEYS = Keys("/t")
 HERE = {**nodes(2, "ab"), "n4": node("n4", "a")}
@@ -39,7 +40,7 @@ class Clock:
 class Room:
     def __init__(self) -> None:
         self.clock, self.mirror = Clock(), Mirror(KEYS)
-        self.keeper = GroupKeeper(Store(), KEYS, self.mirror, self.clock)  # type: ignore[arg-type]
+        self.keeper = GroupKeeper(Store(), KEYS, self.mirror, Patience(self.clock))  # type: ignore[arg-type]
 
     async def look(self, known: dict[str, Node], name: str = "orders") -> float | None:
         one = group(name, shards=1)

@@ -64,7 +64,7 @@ def test_this_release_serves_every_kind_of_log_group() -> None:
 
 @pytest.mark.usefixtures("without_documents")
 @pytest.mark.parametrize(("kind", "spec", "what"), [
-    ("Keyspace", {}, "keyspaces"),
+    ("Keyspace", {}, ""),
     ("LogGroup", {"kind": "Documents"}, "log groups of kind Documents"),
     ("LogGroup", {"kind": "Log"}, ""),
     ("LogGroup", {}, ""),

@@ -137,9 +137,25 @@ def test_refusals_of_other_kinds_tell_the_field() -> None:
     for kind in ("LogGroup", "Keyspace"):
         assert only(kind, VALID, INVALID) == Occurrence(E.INVALID_SPEC, "spec.shards: no")
     not_served = conditions(condition(T.READY, "False", R.NOT_SUPPORTED, "later"))
-    for kind in ("LogGroup", "Keyspace"):
-        assert told(kind, {}, not_served) == ["NotSupported"]
-        assert told(kind, not_served, not_served) == []
+    assert told("LogGroup", {}, not_served) == ["NotSupported"]
+    assert told("LogGroup", not_served, not_served) == []
+
+
+def test_the_ring_of_a_keyspace_tells_what_became_of_it() -> None:
+    def ring(version: int, ready: R, available: R = R.QUORUMS_AVAILABLE) -> Status:
+        found = conditions(
+            condition(T.READY, "True" if ready is R.RING_STABLE else "False", ready),
+            condition(T.AVAILABLE, "True" if available is R.QUORUMS_AVAILABLE else "False", available, "Ranges 3"))
+        return {**found, "ringVersion": version, "partitions": {"desired": 64}}
+
+    creating, made = ring(0, R.CREATING_RING, R.CREATING_RING), ring(64, R.RING_STABLE)
+    assert only("Keyspace", creating, made) == only("Keyspace", {}, made) == Occurrence(E.RANGES_CREATED, "64 ranges")
+    moving = ring(65, R.RANGES_MOVING)
+    assert told("Keyspace", made, moving) == told("Keyspace", made, made) == []
+    assert told("Keyspace", moving, ring(66, R.RING_STABLE)) == ["RingChanged"]
+    below = ring(64, R.PARTITIONS_BELOW_QUORUM, R.PARTITIONS_BELOW_QUORUM)
+    assert only("Keyspace", made, below) == Occurrence(E.QUORUM_LOST, "Ranges 3")
+    assert told("Keyspace", below, below) == told("Keyspace", below, made) == []
 
 
 def test_leaders_are_restored_only_where_they_were_missed() -> None:

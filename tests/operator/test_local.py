@@ -10,7 +10,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from tidemark_operator.resources import KINDS, load_resource
 from tidemark_operator.resources.conditions import required_types
 from tidemark_wire.channel import open_channel
 from tidemark_wire.status import refusal_from_rpc_error
-from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc
+from tidemark_wire.v1 import admin_pb2, admin_pb2_grpc, keyspaces_pb2
+from tidemark_wire.v1.keyspaces_pb2_grpc import KeyspacesStub
 
 from tests.waiting import PATIENCE_S, until
 
@@ -39,7 +41,7 @@ kind: LogGroup
 metadata: {name: orders}
 spec: {clusterRef: {name: dev}, shards: 4}
 """
-CARTS = ORDERS.replace("LogGroup", "Keyspace").replace("orders", "carts").replace("shards: 4", "partitions: 64")
+CARTS = ORDERS.replace("LogGroup", "Keyspace").replace("orders", "carts").replace("shards: 4", "partitions: 8")
 
 
 @pytest.fixture(scope="module")
@@ -461,11 +463,36 @@ async def test_a_group_that_has_no_room_says_so(healthy: Runtime) -> None:
     assert [item["metadata"]["name"] for item in await healthy.objects("LogGroup")] == ["orders"]
 
 
-async def test_a_keyspace_is_kept_and_said_not_to_be_served(healthy: Runtime) -> None:
-    (done,) = await healthy.apply(CARTS)
-    assert done.startswith("Keyspace/carts created; NotSupported: this release does not serve keyspaces")
-    (shown,) = await healthy.objects("Keyspace", "carts")
-    assert (condition(shown, "Ready")["status"], condition(shown, "Ready")["reason"]) == ("False", "NotSupported")
+async def test_a_keyspace_is_served_by_every_node_while_its_quorums_change(healthy: Runtime) -> None:
+    def ready(quorums: str) -> Callable[[list[dict[str, Any]]], bool]:
+        return lambda found: bool(found) and found[0]["status"]["quorums"] == quorums and (
+            condition(found[0], "Ready")["status"] == "True")
+
+    assert await healthy.apply(CARTS) == ["Keyspace/carts created"]
+    await healthy.wait_for("Keyspace", ready("3/2/2"), "every range has its owners")
+    keys = [b"key-%d" % number for number in range(50)]
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(open_channel(each)) for each in healthy.node_addresses().values()]
+        assert len(channels) == 5, "two nodes of them own no copy of a key"
+        stubs = [KeyspacesStub(channel) for channel in channels]
+
+        async def served(stub: Any) -> bool:   # the map that the operator pushes may still be on its way
+            with suppress(grpc.aio.AioRpcError):
+                return bool(await stub.Get(keyspaces_pb2.GetStringsRequest(keyspace="carts", keys=keys[:1])))
+            return False
+
+        for stub in stubs:
+            await until(lambda stub=stub: served(stub))  # type: ignore[misc]
+        written = await stubs[0].Set(keyspaces_pb2.SetStringsRequest(
+            keyspace="carts", items=[keyspaces_pb2.SetString(key=key, value=key.upper()) for key in keys]))
+        assert {each.outcome for each in written.written} == {"ok"}
+        more = "replication: {readQuorum: 1, writeQuorum: 3}, partitions"
+        assert await healthy.apply(CARTS.replace("partitions", more)) == ["Keyspace/carts configured"]
+        await healthy.wait_for("Keyspace", ready("3/1/3"), "the quorums are in force")
+        for stub in stubs:
+            found = await stub.Get(keyspaces_pb2.GetStringsRequest(keyspace="carts", keys=keys))
+            assert [each.value for each in found.values] == [key.upper() for key in keys]
     async with open_channel(healthy.admin_address) as channel:
         await admin_pb2_grpc.AdminStub(channel).Delete(admin_pb2.DeleteRequest(kind="Keyspace", name="carts"))
     assert await healthy.objects("Keyspace") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,16 @@ from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_core.replication.recovery import NEAR_GAP, Doubt, ReplicaReport
 from tidemark_core.replication.replica import Pending, Role
 from tidemark_operator.etcd import EtcdStore, Item, Saved, Snapshot, Write
-from tidemark_operator.metadata import GROUP_IDS, MAP_TERMS, NODE_IDS, Keys, StoredObject, Tombstone, allocate
+from tidemark_operator.metadata import (
+    GROUP_IDS,
+    KEYSPACE_IDS,
+    MAP_TERMS,
+    NODE_IDS,
+    Keys,
+    StoredObject,
+    Tombstone,
+    allocate,
+)
 from tidemark_operator.mirror import Mirror
 from tidemark_operator.recovery import (
     Address,
@@ -146,10 +156,13 @@ def test_m3_counters_begin_above_everything_that_was_ever_seen() -> None:
         replace(one, reports=one.reports[:1], remembered=remembered(groups, nodes=("main-1", "main-12")))
         for one in answers(groups)]
     plan = make_plan(here, [], EMPTY, KEYS, replace(ASKED, accepted={("long-gone", 0)}))
+    minutes = plan.counters.pop(KEYSPACE_IDS)
+    assert 0 <= time.time() // 60 - minutes <= 1, "no node says which keyspaces there were: more than were ever made"
     assert plan.counters == {NODE_IDS: 13, GROUP_IDS: 10, MAP_TERMS: 5}
     items = {KEYS.counter(NODE_IDS): b"40", KEYS.counter(GROUP_IDS): b"2"}
     snapshot = Snapshot({key: Item(value, 3) for key, value in items.items()}, 7)
     plan = make_plan(here, [], snapshot, KEYS, ASKED)
+    assert plan.counters.pop(KEYSPACE_IDS) >= minutes
     assert plan.counters == {NODE_IDS: 40, GROUP_IDS: 10, MAP_TERMS: 5}
     assert KEYS.counter(NODE_IDS) not in {write.key for write in plan.writes}, "never lowered"
 

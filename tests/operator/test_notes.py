@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tidemark_operator.notes import notes, unsupported
 from tidemark_operator.resources import load_resource
+from tidemark_operator.resources.kinds import KINDS
 
 from tests.resource_examples import changed
 
@@ -50,20 +52,28 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
      f"{RELEASE}spec.placement.leaders: leaderships are spread over all zones"),
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
     ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
+    ("Keyspace", {"spec.access": {}}, "not in force without TLS: spec.access"),
+    ("Keyspace", {"spec.hintedHandoff": {}},
+     f"{RELEASE}spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"),
+    ("Keyspace", {"spec.antiEntropy.intervalSeconds": 60},
+     f"{RELEASE}spec.antiEntropy: owners are compared when a range moves"),
+    ("Keyspace", {"spec.tombstoneGraceSeconds": 864_000},
+     f"{RELEASE}spec.tombstoneGraceSeconds: deletions are remembered for ever"),
+    ("Keyspace", {"spec.maxClockSkewMilliseconds": 10},
+     f"{RELEASE}spec.maxClockSkewMilliseconds: a write may be 500 ms ahead"),
 ])
 def test_what_changes_nothing_is_named(kind: str, changes: dict[str, Any], note: str) -> None:
     assert told(kind, changes) == [note]
 
 
-@pytest.mark.parametrize(("kind", "changes", "what"), [
-    ("Keyspace", {}, "keyspaces"),
-])
-def test_what_is_not_served_is_named_by_its_reason(kind: str, changes: dict[str, Any], what: str) -> None:
-    assert unsupported(load_resource(changed(kind, changes), "test")) == [
-        f"NotSupported: this release does not serve {what}: it checks and stores the object, and does nothing else"]
+def test_what_is_not_served_is_named_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "Keyspace", replace(KINDS["Keyspace"], served=False))
+    assert unsupported(load_resource(changed("Keyspace", {}), "test")) == [
+        "NotSupported: this release does not serve keyspaces: it checks and stores the object, and does nothing else"]
 
 
 @pytest.mark.parametrize(("kind", "changes"), [
+    ("Keyspace", {}),
     ("LogGroup", {}), ("LogGroup", {"spec.kind": "Documents"}), ("TidemarkCluster", {}), ("Reconfiguration", {}),
 ])
 def test_what_is_served_is_not_called_unsupported(kind: str, changes: dict[str, Any]) -> None:

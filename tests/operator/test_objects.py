@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,19 +96,43 @@ spec: {clusterRef: {name: dev}, logGroupRef: {name: orders}, shardID: 0}
 """
 
 
-async def test_a_keyspace_is_kept_as_applied_until_it_is_deleted(objects: Objects, store: EtcdStore) -> None:
-    (done,) = await objects.apply(KEYSPACE)
-    assert done.startswith("Keyspace/carts created; NotSupported: ")
-    assert "does not serve keyspaces" in done
-    stored = mirror(objects).objects["Keyspace"]["carts"].value
-    assert (stored.spec["partitions"], stored.spec["replication"]["replicas"]) == (128, 3)
-    assert await objects.apply(KEYSPACE) == [done.replace("created", "unchanged")]
+async def test_a_keyspace_is_kept_as_applied_and_its_data_is_adopted_by_one_of_its_shape(objects: Objects) -> None:
+    assert await objects.apply(KEYSPACE) == ["Keyspace/carts created"]
+    stored = mirror(objects).keyspaces["carts"].value
+    assert (stored.number, stored.spec["partitions"], stored.spec["replication"]["replicas"]) == (1, 128, 3)
+    assert await objects.apply(KEYSPACE) == ["Keyspace/carts unchanged"]
     refused = await objects.apply(KEYSPACE.replace("128", "64"))
     assert isinstance(refused, Refused) and "spec.partitions: partitions is immutable" in refused.message
     assert await objects.delete("Keyspace", "carts") is None
-    assert not mirror(objects).objects["Keyspace"] and not (await store.load("/t/")).items
     gone = await objects.delete("Keyspace", "carts")
-    assert isinstance(gone, Refused) and "there is no keyspace 'carts'" in gone.message
+    assert isinstance(gone, Refused) and gone.reason is Reason.UNKNOWN_KEYSPACE
+    assert "there is no keyspace 'carts'" in gone.message
+    refused = await objects.apply(KEYSPACE.replace("128", "64"))
+    assert isinstance(refused, Refused) and refused.message == (
+        "Keyspace/carts: spec.partitions is 64, the kept data of that name has 128 partitions (AdoptionMismatch)")
+    assert await objects.apply(KEYSPACE) == ["Keyspace/carts adopted"]
+    assert mirror(objects).keyspaces["carts"].value.number == 1
+
+
+async def test_a_keyspace_that_goes_with_its_data_is_not_applied_again_before_it_is_gone(objects: Objects) -> None:
+    await objects.apply(KEYSPACE.replace("partitions", "deletionPolicy: Delete, partitions"))
+    assert await objects.delete("Keyspace", "carts") is None
+    assert mirror(objects).keyspaces["carts"].value.deleting
+    refused = await objects.apply(KEYSPACE)
+    assert isinstance(refused, Refused)
+    assert refused.message == "Keyspace/carts: the data of that name is still being deleted"
+
+
+async def test_a_keyspace_of_an_older_release_is_numbered(objects: Objects, store: EtcdStore) -> None:
+    await objects.apply(KEYSPACE)
+    key, known = objects._keys.object("Keyspace", "carts"), mirror(objects).keyspaces["carts"]
+    older = replace(known.value, number=0)
+    saved = await store.put(key, older.encode(), expected=known.revision)
+    assert isinstance(saved, Saved)
+    mirror(objects).learn(key, older.encode(), saved.revision)
+    assert await objects.number("Keyspace", "carts")
+    assert mirror(objects).keyspaces["carts"].value == replace(older, number=2), "1 is not given out again"
+    assert not await objects.number("Keyspace", "carts"), "it has a number"
 
 
 async def test_an_object_of_another_namespace_is_another_object_and_refused(objects: Objects) -> None:

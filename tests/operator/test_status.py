@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from operator_views import group, member, node, nodes, record, shard
+from operator_views import group, member, node, nodes, record, ring, shard
+from tidemark_core.optimistic.ring import Range, begun
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
@@ -216,25 +218,95 @@ def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
         assert not [item for item in shown["status"]["conditions"] if "observedGeneration" in item]
 
 
+def of_keyspace(
+    ranges: Mapping[int, Range], nodes: Mapping[str, Node], trouble: tuple[R, str] | None = None, **spec: Any,
+) -> dict[str, Any]:
+    """Return the status of a keyspace of two ranges."""
+    manifest = load_resource({
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
+        "spec": {"clusterRef": {"name": "dev"}, "partitions": 2, **spec},
+    }, "test").manifest()
+    stored = StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2, number=7)
+    status = stamped("Keyspace", keyspace_status(KeyspaceFacts(stored, ranges, nodes, 40, trouble)), 2)
+    KeyspaceStatus.model_validate_json(json.dumps(status))
+    assert {item["type"] for item in status["conditions"]} == set(required_types("Keyspace"))
+    return status
+
+
+FULL = dict(enumerate(ring("n1 n2 n3", "n2 n3 n1")))
+
+
+def test_a_keyspace_whose_owners_are_all_up_is_ready() -> None:
+    status = of_keyspace(FULL, nodes(3, "abc"))
+    assert condition(status, "Ready") == ("True", "RingStable", "2 ranges have their owners.")
+    for type_, found in {
+        "Available": ("True", "QuorumsAvailable"), "FullyReplicated": ("True", "AllCopiesInSync"),
+        "PlacementSatisfied": ("True", "DomainsDistinct"), "Reconciling": ("False", "Reconciled"),
+        "Stalled": ("False", "Reconciled"),
+    }.items():
+        assert condition(status, type_)[:2] == found
+    assert {key: status[key] for key in ("keyspaceID", "metadataRevision", "ringVersion", "quorums", "partitions")} == {
+        "keyspaceID": 7, "metadataRevision": 40, "ringVersion": 2, "quorums": "3/2/2",
+        "partitions": {"desired": 2, "quorumAvailable": 2, "fullyReplicated": 2, "moving": 0}}
+
+
+def test_owners_that_are_down_or_have_another_disk_are_shown_and_below_the_quorum_a_range_is_not_available() -> None:
+    known = {**nodes(4, "abc"), "n3": node("n3", "c", up=False)}
+    ranges = dict(enumerate(ring("n1 n2 n3", "n1 n2 n4")))
+    status = of_keyspace(ranges, known)
+    assert condition(status, "Ready")[:2] == ("True", "RingStable"), "a quorum of each range is up"
+    assert condition(status, "FullyReplicated") == ("False", "CopiesMissing", "n3: 1 ranges lack owners.")
+    assert status["partitions"] == {"desired": 2, "quorumAvailable": 2, "fullyReplicated": 1, "moving": 0}
+    known["n2"] = replace(known["n2"], member=member("n2", "2"))
+    status = of_keyspace(ranges, known)
+    below = ("False", "PartitionsBelowQuorum", "Ranges 0 have fewer owners up than their quorums need.")
+    assert condition(status, "Ready") == condition(status, "Available") == below
+    assert condition(status, "FullyReplicated") == ("False", "CopiesMissing", "n2, n3: 2 ranges lack owners.")
+    assert status["partitions"] == {"desired": 2, "quorumAvailable": 1, "fullyReplicated": 0, "moving": 0}
+
+
+def test_ranges_that_move_or_wait_for_their_quorums_are_shown() -> None:
+    moving = {**FULL, 1: begun(FULL[1], ring("n2 n4 n1")[0].own)}
+    status = of_keyspace(moving, nodes(4, "abcd"))
+    assert condition(status, "Ready") == ("False", "RangesMoving", "1 of 2 ranges move.")
+    assert condition(status, "Reconciling")[:2] == ("True", "RangesMoving")
+    assert condition(status, "FullyReplicated")[:2] == ("False", "CopiesCatchingUp")
+    assert (status["partitions"]["moving"], status["ringVersion"]) == (1, 3)
+    more = {"replication": {"replicas": 4, "readQuorum": 3, "writeQuorum": 3}}
+    status = of_keyspace(FULL, nodes(3, "abc"), **more)
+    assert condition(status, "Ready") == (
+        "False", "FactorChangePending", "declared 4/3/3, 2 of 2 ranges have 3/2/2; 3 nodes are eligible.")
+    assert status["quorums"] == "3/2/2"
+
+
+def test_a_keyspace_without_ranges_says_why() -> None:
+    status = of_keyspace({0: FULL[0]}, nodes(3))
+    assert condition(status, "Ready") == ("False", "CreatingRing", "1 of 2 ranges exist.")
+    assert condition(status, "Available")[:2] == condition(status, "FullyReplicated")[:2] == ("False", "CreatingRing")
+    status = of_keyspace({}, nodes(2), (R.NOT_ENOUGH_NODES, "2 are eligible"))
+    assert condition(status, "Ready") == ("False", "Stalled", "2 are eligible")
+    assert condition(status, "Stalled") == ("True", "NotEnoughNodes", "2 are eligible")
+    assert condition(status, "PlacementSatisfied") == ("False", "NotEnoughNodes", "2 are eligible")
+    assert status["quorums"] == "3/2/2"
+
+
+def test_owners_that_share_a_zone_are_shown_where_they_should_not() -> None:
+    known = nodes(3, "abb")
+    assert condition(of_keyspace(FULL, known), "PlacementSatisfied") == (
+        "False", "NotEnoughDomains", "Ranges 0, 1: two owners share a zone, of 2.")
+    anywhere = of_keyspace(FULL, known, replication={"spread": "Node"})
+    assert condition(anywhere, "PlacementSatisfied")[0] == "True"
+    assert condition(of_keyspace(FULL, nodes(3)), "PlacementSatisfied")[0] == "True", "there are no zones"
+
+
 @pytest.mark.parametrize(("spec", "strict"), [
     ({}, ("True", "QuorumsOverlap", "R + W = 4, N = 3.")),
     ({"replication": {"readQuorum": 1}, "consistency": "Eventual"}, ("False", "EventualByChoice", "R + W = 3, N = 3.")),
-    ({"replication": {"quorumMode": "Sloppy"}}, ("False", "SloppyByChoice", "R + W = 4, N = 3.")),
+    ({"replication": {"quorumMode": "Sloppy"}, "consistency": "Eventual"},
+     ("False", "SloppyByChoice", "R + W = 4, N = 3.")),
 ])
-def test_a_keyspace_is_not_served_and_says_so(spec: dict[str, Any], strict: tuple[str, str, str]) -> None:
-    manifest = load_resource({
-        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": "carts"},
-        "spec": {"clusterRef": {"name": "dev"}, **spec},
-    }, "test").manifest()
-    facts = KeyspaceFacts(StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2))
-    status = stamped("Keyspace", keyspace_status(facts), 2)
-    KeyspaceStatus.model_validate_json(json.dumps(status))
-    assert condition(status, "Ready")[:2] == ("False", "NotSupported")
-    assert condition(status, "Available")[:2] == ("False", "NotSupported")
-    assert condition(status, "Stalled")[:2] == ("True", "NotSupported")
-    assert condition(status, "StrictQuorum") == strict
-    assert {item["type"] for item in status["conditions"]} == set(required_types("Keyspace"))
-    assert (status["quorums"][:2], status["partitions"]["quorumAvailable"]) == ("3/", 0)
+def test_a_keyspace_says_whether_its_quorums_meet(spec: dict[str, Any], strict: tuple[str, str, str]) -> None:
+    assert condition(of_keyspace(FULL, nodes(3), **spec), "StrictQuorum") == strict
 
 
 def test_a_cluster_says_what_a_local_one_does_not_do() -> None:

@@ -159,7 +159,7 @@ class Keeping:
         """Return the pods, by node, whose copies are to be elsewhere before anybody may evict them."""
         draining = self._run.draining()
         leaving = drains.relocating(cluster.spec, draining)
-        copies = self._run.service.whole_world().replicas() if leaving else {}
+        copies = self._run.service.whole_world().holdings() if leaving else {}
         return {node: draining[node] for node in sorted(leaving) if copies.get(node)}
 
     def _live(self, gone_machines: frozenset[str] = frozenset()) -> podkeeper.Live:

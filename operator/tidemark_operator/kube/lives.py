@@ -115,11 +115,11 @@ def _surplus(facts: Facts, leaving: Iterable[str], staying: str = "") -> dict[st
 def _scale_down(facts: Facts, pool: str, nodes: Sequence[NodeRecord], leaving: Iterable[str]) -> Request | Problem:
     """Return the request that removes one node of a pool, or why none can go."""
     policy = facts.cluster.spec.get("scaleDown") or {}
-    ordered = victims(nodes, facts.world.replicas(), policy.get("victims", "FewestReplicas"))
+    copies = facts.world.holdings()
+    ordered = victims(nodes, copies, policy.get("victims", "FewestReplicas"))
     for record in ordered:
         if (failed := _failed(facts, _scale_down_name(facts, record.node))) is not None:
             return failed
-    copies = facts.world.replicas()
     if policy.get("policy", "DrainThenDelete") == "DeleteDrainedOnly":
         ordered = [record for record in ordered if not copies[record.node]]
         if not ordered:
@@ -173,6 +173,14 @@ def _why_not(facts: Facts, node: str, leaving: Iterable[str]) -> Problem | None:
         if left < most:
             return R.FACTOR_EXCEEDS_NODES, (
                 f"log group {group.name} has {most} copies of each shard; without {node} it has {left} nodes for them")
+    for keyspace in world.keyspaces:
+        left = sum(
+            keyspace.allows(other) and other.node not in gone and other.life is not NodeLife.REMOVED
+            for other in world.nodes.values())
+        if left < keyspace.factor:
+            return R.FACTOR_EXCEEDS_NODES, (
+                f"keyspace {keyspace.name} has {keyspace.factor} owners of each range; without {node} it has {left} "
+                "nodes for them")
     plan = plan_reconfiguration(_swap(node, {"spread": {}}, ""), world)
     if isinstance(plan, PlanRefusal):
         return R.NO_TARGET_FOR_COPIES, f"{node}: {plan.message}"

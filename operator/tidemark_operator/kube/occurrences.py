@@ -199,6 +199,21 @@ def _group(before: Status, after: Status) -> Iterator[Occurrence]:
     yield from _refusal(before, after)
 
 
+def _keyspace(before: Status, after: Status) -> Iterator[Occurrence]:
+    desired = (after.get("partitions") or {}).get("desired")
+    old, new = (each.get("ringVersion") or 0 for each in (before, after))
+    ready = _turn(before, after, T.READY)
+    if ready[1].get("reason") == R.RING_STABLE != ready[0].get("reason"):
+        if ready[0].get("reason") == R.RANGES_MOVING:
+            yield Occurrence(E.RING_CHANGED, "Ranges have other owners.")
+        elif (new and not old) or ready[0].get("reason") == R.CREATING_RING:
+            yield Occurrence(E.RANGES_CREATED, f"{desired} ranges")
+    available = _turn(before, after, T.AVAILABLE)
+    if _became(available, "False", "reason") and available[1]["reason"] == R.PARTITIONS_BELOW_QUORUM:
+        yield Occurrence(E.QUORUM_LOST, available[1]["message"])
+    yield from _refusal(before, after)
+
+
 def leaderless_since(status: Status) -> datetime | None:
     """Return since when shards of a log group have no leader, None where all have one."""
     found = _turn({}, status, T.AVAILABLE)[1]
@@ -288,7 +303,7 @@ def _count(status: Status, field: str) -> int:
 _OF_KIND: dict[str, Callable[[Status, Status], Iterator[Occurrence]]] = {
     "TidemarkCluster": _all_of_cluster,
     "LogGroup": _group,
-    "Keyspace": _refusal,
+    "Keyspace": _keyspace,
     "Shard": _shard,
     "Reconfiguration": _reconfiguration,
 }

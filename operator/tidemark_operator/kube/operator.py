@@ -205,8 +205,8 @@ class KubernetesOperator:
                     self._changed(CUSTOM[kind], item)
         for what in ("lives", "pods", "rollout", "show"):
             self._queue.add_after((what, namespace, name), SHOW_S)
-        for group in run.ending():
-            self._queue.add_after(("object", namespace, group, "LogGroup"), SHOW_S)
+        for kind, ending in run.ending():
+            self._queue.add_after(("object", namespace, ending, kind), SHOW_S)
 
     def _tell(self, item: Object, status: Object, repaired: bool) -> None:
         """A status was written: tell what happened."""

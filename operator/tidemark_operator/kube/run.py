@@ -19,7 +19,7 @@ from ..certificates.subject import Subject
 from ..detector import LoopLateness
 from ..resources.conditions import ConditionReason
 from ..resources.events import EventReason, RestartReason
-from ..resources.kinds import IN_CLUSTERS, KINDS
+from ..resources.kinds import IN_CLUSTERS, KINDS, Deletion
 from ..resources.labels import Annotation
 from ..service import OperatorService
 from ..status.standing import Refusal
@@ -42,6 +42,11 @@ from .specs import cluster_of, identity, invalid, paused, store_of, unsupported,
 from .statuses import StatusWriter
 
 log = logging.getLogger(__name__)
+
+DELETED = {
+    "LogGroup": "Its data is deleted on every node.",
+    "Keyspace": "Its ranges are deleted. Nodes still hold their rows, which no keyspace will show again."}
+"""The news of each kind whose objects go with their data."""
 
 TLS_STAYS = (
     "security.tls.mode: a cluster has TLS or none for as long as it lives; delete the TidemarkCluster, whose metadata "
@@ -156,7 +161,7 @@ class ClusterRun:
         if self.service.active and self._is_over(item):
             await self._end(item)
             return False
-        if kind == "LogGroup" and "deletionTimestamp" in item["metadata"]:
+        if KINDS[kind].deletion is Deletion.DETACH and "deletionTimestamp" in item["metadata"]:
             await self._delete_data(item)
             return False
         rests = paused(item)
@@ -185,30 +190,30 @@ class ClusterRun:
                 self.refused[kind, name] = why
             else:
                 self.refused.pop((kind, name), None)
-                if kind == "LogGroup":
+                if KINDS[kind].deletion is Deletion.DETACH:
                     await set_data_finalizer(
                         self._api, self.caches[kind], item, item["spec"].get("deletionPolicy") == "Delete")
         self._changed()
         return not rests and (kind, name) not in self.refused
 
     async def _delete_data(self, item: Object) -> None:
-        """A group goes, with its data if that was asked for.  Raises StoreUnavailable, KubeError, Later."""
-        name = item["metadata"]["name"]
+        """An object goes, with its data if that was asked for.  Raises StoreUnavailable, KubeError, Later."""
+        kind, name = item["kind"], item["metadata"]["name"]
         if not has_data_finalizer(item):
             return  # somebody else holds it; the rest is done when it is gone
         if not self.service.active:
             raise Later(f"the operator of {self.name} is not active")
         wanted = item["spec"].get("deletionPolicy") == "Delete"
-        if not wanted or not await self.service.objects.delete_data(name):
+        if not wanted or not await self.service.objects.delete_data(kind, name):
             if wanted:
-                self.tell(EventReason.DELETED, "Its data is deleted on every node.", kind="LogGroup", name=name)
-            await set_data_finalizer(self._api, self.caches["LogGroup"], item, False)
+                self.tell(EventReason.DELETED, DELETED[kind], kind=kind, name=name)
+            await set_data_finalizer(self._api, self.caches[kind], item, False)
         self._changed()
 
-    def ending(self) -> list[str]:
-        """Return the log groups whose data is being deleted, or was."""
+    def ending(self) -> list[tuple[str, str]]:
+        """Return the objects, by kind and name, whose data is being deleted, or was."""
         return [
-            item["metadata"]["name"] for item in self.of("LogGroup")
+            (kind, item["metadata"]["name"]) for kind in DELETED for item in self.of(kind)
             if "deletionTimestamp" in item["metadata"] and has_data_finalizer(item)]
 
     async def let_go(self, kind: str, name: str) -> None:
@@ -286,7 +291,9 @@ class ClusterRun:
     def _certified(self) -> list[Subject]:
         cluster = self.accepted()
         assert cluster is not None, "the archive has asked"
-        return subjects(cluster, self.service.mirror.nodes, (group.access for group in self.service.hosted_groups()))
+        access = [group.access for group in self.service.hosted_groups()]
+        access += [keyspace.access for keyspace in self.service.keyspaces().values()]
+        return subjects(cluster, self.service.mirror.nodes, access)
 
     # --- nodes ----------------------------------------------------------------------------------------------
 

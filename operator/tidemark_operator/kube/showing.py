@@ -139,12 +139,13 @@ class Showing:
                 await self._write_absent(item, AbsentFacts(kind, self._standing(item), deleting=self._deleting(item)))
 
     def _deleting(self, item: Object) -> str | None:
-        """Return which data of a log group is still to be deleted, None where none is."""
-        name = item["metadata"]["name"]
-        if item["kind"] != "LogGroup" or name not in self._run.ending():
+        """Return which data of an object is still to be deleted, None where none is."""
+        kind, name = item["kind"], item["metadata"]["name"]
+        if (kind, name) not in self._run.ending():
             return None
-        stored = self._run.service.mirror.groups.get(name)
-        return self._run.service.data_deletion.left(stored.value) if stored is not None else ""
+        stored, service = self._run.service.mirror.known(kind, name), self._run.service
+        left = service.rings.left if kind == "Keyspace" else service.data_deletion.left
+        return left(stored.value) if stored is not None else ""
 
     async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
         """What the operator itself asked for is shown as an object too."""

@@ -153,14 +153,15 @@ class ConditionReason(StrEnum):
     ALL_SHARDS_ONLINE = "AllShardsOnline", "every shard is served with the declared factor"
     CREATING_SHARDS = "CreatingShards", "shards do not exist yet"
     SHARDS_NOT_ONLINE = "ShardsNotOnline", "shards have no leader"
-    FACTOR_CHANGE_PENDING = "FactorChangePending", "the declared factor waits for a Reconfiguration"
+    FACTOR_CHANGE_PENDING = "FactorChangePending", "the declared factor or quorums are not in force everywhere"
     FACTOR_CHANGE_IN_PROGRESS = "FactorChangeInProgress", "a Reconfiguration brings the declared factor in force"
     PAYLOAD_COPIES_PENDING = "PayloadCopiesPending", "shards keep another number of payload copies than is declared"
     ADOPTION_MISMATCH = "AdoptionMismatch", "kept data of that name has another shape"
     RING_STABLE = "RingStable", "every range has its declared owners"
     CREATING_RING = "CreatingRing", "ranges have no owners yet"
     RANGES_MOVING = "RangesMoving", "ranges move to other owners"
-    QUORUMS_OVERLAP = "QuorumsOverlap", "readQuorum + writeQuorum exceeds replicas, counting owners only"
+    QUORUMS_OVERLAP = "QuorumsOverlap", (
+        "readQuorum + writeQuorum and 2 * writeQuorum exceed replicas, counting owners only")
     EVENTUAL_BY_CHOICE = "EventualByChoice", "consistency is Eventual"
     SLOPPY_BY_CHOICE = "SloppyByChoice", "quorumMode is Sloppy: stand-ins count for a write"
     # --- reconfigurations
@@ -310,17 +311,17 @@ _KEYSPACE = (
     *_progress(
         ConditionRule(
             T.READY, (R.RING_STABLE,),
-            (R.CREATING_RING, R.RANGES_MOVING, R.FACTOR_CHANGE_PENDING, R.DELETING, R.STALLED, R.PAUSED,
-             R.NOT_SUPPORTED), _ORPHAN),
-        (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES, R.NOT_SUPPORTED)),
-    ConditionRule(T.AVAILABLE, (R.QUORUMS_AVAILABLE,), (R.PARTITIONS_BELOW_QUORUM, R.NOT_SUPPORTED), _ORPHAN),
+            (R.CREATING_RING, R.PARTITIONS_BELOW_QUORUM, R.RANGES_MOVING, R.FACTOR_CHANGE_PENDING, R.DELETING,
+             R.STALLED, R.PAUSED), _ORPHAN),
+        (R.INVALID_SPEC, R.CLUSTER_NOT_FOUND, R.ADOPTION_MISMATCH, R.NOT_ENOUGH_NODES)),
+    ConditionRule(T.AVAILABLE, (R.QUORUMS_AVAILABLE,), (R.PARTITIONS_BELOW_QUORUM, R.CREATING_RING), _ORPHAN),
     ConditionRule(
-        T.FULLY_REPLICATED, (R.ALL_COPIES_IN_SYNC,), (R.COPIES_MISSING, R.COPIES_CATCHING_UP, R.HINTS_PENDING),
-        (*_ORPHAN, R.NOT_SUPPORTED)),
+        T.FULLY_REPLICATED, (R.ALL_COPIES_IN_SYNC,),
+        (R.COPIES_MISSING, R.COPIES_CATCHING_UP, R.HINTS_PENDING, R.CREATING_RING), _ORPHAN),
     ConditionRule(T.STRICT_QUORUM, (R.QUORUMS_OVERLAP,), (R.EVENTUAL_BY_CHOICE, R.SLOPPY_BY_CHOICE)),
     ConditionRule(
-        T.PLACEMENT_SATISFIED, (R.DOMAINS_DISTINCT,), (R.NOT_ENOUGH_DOMAINS, R.NOT_ENOUGH_NODES, R.POOL_NOT_FOUND),
-        (*_ORPHAN, R.NOT_SUPPORTED)),
+        T.PLACEMENT_SATISFIED, (R.DOMAINS_DISTINCT,),
+        (R.NOT_ENOUGH_DOMAINS, R.NOT_ENOUGH_NODES, R.POOL_NOT_FOUND, R.CREATING_RING), _ORPHAN),
 )
 
 _SHARD = (

@@ -49,6 +49,7 @@ class EventReason(StrEnum):
     DISK_FULL = "DiskFull"
     DISK_HAS_SPACE = "DiskHasSpace"
     LEADERS_RESTORED = "LeadersRestored"
+    RANGES_CREATED = "RangesCreated"
     RING_CHANGED = "RingChanged"
     ANTI_ENTROPY_COMPLETED = "AntiEntropyCompleted"
     QUORUM_LOST = "QuorumLost"
@@ -160,8 +161,10 @@ EVENTS: dict[str, tuple[EventRule, ...]] = {
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
     ),
     "Keyspace": (
-        EventRule(E.NOT_SUPPORTED, A.VALIDATE, NOT_SERVED, True),
-        EventRule(E.RING_CHANGED, A.RECONCILE, "a range has other owners"),
+        EventRule(E.RANGES_CREATED, A.RECONCILE, "every range has its owners"),
+        EventRule(E.ADOPTED, A.RECONCILE, "kept data of that name and shape belongs to the keyspace again"),
+        EventRule(E.DELETED, A.RECONCILE, "the ranges are deleted"),
+        EventRule(E.RING_CHANGED, A.RECONCILE, "moves of ranges to other owners have ended"),
         EventRule(E.ANTI_ENTROPY_COMPLETED, A.RECONCILE, "every range was compared over its owners"),
         EventRule(E.INVALID_SPEC, A.VALIDATE, "the spec holds what admission could not check", True),
         EventRule(E.QUORUM_LOST, A.OBSERVE, "partitions have fewer owners up than their quorums need", True),

@@ -1,6 +1,6 @@
 """Keyspace: a ring of token ranges whose values are read and written with quorums that a request may choose.
 
-Stays out: the plane that serves it, and logs (`loggroup`).
+Stays out: the owners of the ranges (`rings`), and logs (`loggroup`).
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class ReadRepair(StrEnum):
 
 
 OwnerCount = Annotated[int, Field(ge=1, le=FACTOR_MAX)]
+_STRICT = "self.readQuorum + self.writeQuorum > self.replicas && 2 * self.writeQuorum > self.replicas"
 
 
 class KeyspaceReplication(ApiModel):
@@ -103,7 +104,19 @@ class KeyspaceReplication(ApiModel):
             allows=lambda new, old: abs(new.replicas - old.replicas) <= 1,
             field="replicas",
         ),
+        Transition(
+            cel=f"!({_STRICT.replace('self', 'oldSelf')}) || ({_STRICT})",
+            message="quorums that meet must go on to meet: readQuorum + writeQuorum > replicas, and "
+            "2 * writeQuorum > replicas; make another keyspace for smaller ones",
+            allows=lambda new, old: new.strict or not old.strict,
+            field="writeQuorum",
+        ),
     )
+
+    @property
+    def strict(self) -> bool:
+        """Whether every read meets every write before it, and every write every other one (D63)."""
+        return self.read_quorum + self.write_quorum > self.replicas and 2 * self.write_quorum > self.replicas
 
 
 class HintedHandoff(ApiModel):
@@ -143,7 +156,9 @@ class KeyspaceSpec(ApiModel):
     )
     replication: KeyspaceReplication = KeyspaceReplication()
     consistency: Consistency = Field(
-        default=Consistency.OVERLAPPING, description="Overlapping requires readQuorum + writeQuorum > replicas."
+        default=Consistency.OVERLAPPING,
+        description="Overlapping requires readQuorum + writeQuorum > replicas, 2 * writeQuorum > replicas and "
+        "quorumMode Strict. Eventual: a read may miss an acknowledged write.",
     )
     client_overrides: ClientOverrides = Field(
         default=ClientOverrides.ALLOWED, description="Whether a request may name its own R and W."
@@ -184,6 +199,22 @@ class KeyspaceSpec(ApiModel):
             holds=lambda self: self.consistency is Consistency.EVENTUAL
             or self.replication.read_quorum + self.replication.write_quorum > self.replication.replicas,
             field="consistency",
+        ),
+        Rule(
+            cel="self.consistency == 'Eventual' || "
+            "2 * self.replication.writeQuorum > self.replication.replicas",
+            message="consistency Overlapping needs writeQuorum to be more than half of replicas; "
+            "raise it, or set consistency: Eventual to accept that one of two acknowledged writes is lost",
+            holds=lambda self: self.consistency is Consistency.EVENTUAL
+            or 2 * self.replication.write_quorum > self.replication.replicas,
+            field="replication.writeQuorum",
+        ),
+        Rule(
+            cel="self.consistency == 'Eventual' || self.replication.quorumMode == 'Strict'",
+            message="quorumMode Sloppy needs consistency: Eventual, for a read can miss a write that stand-ins keep",
+            holds=lambda self: self.consistency is Consistency.EVENTUAL
+            or self.replication.quorum_mode is QuorumMode.STRICT,
+            field="replication.quorumMode",
         ),
         Rule(
             cel="self.replication.quorumMode == 'Strict' || self.hintedHandoff.mode == 'Enabled'",
@@ -227,7 +258,7 @@ class PartitionCounts(ApiModel):
 
     desired: Count = Field(default=0, description="Asked for.")
     quorum_available: Count = Field(default=0, description="With enough owners up for their quorums.")
-    fully_replicated: Count = Field(default=0, description="With every owner up and repaired.")
+    fully_replicated: Count = Field(default=0, description="With every owner up, and not moving.")
     moving: Count = Field(default=0, description="Moving to other owners.")
 
 
@@ -242,7 +273,9 @@ class KeyspaceStatus(ApiModel):
         default=None, description="etcd revision that this status was read at."
     )
     ring_version: LongCount | None = Field(default=None, description="Raised by every range that changes owners.")
-    quorums: Annotated[str, StringConstraints(max_length=16)] | None = Field(default=None, description='"N/R/W".')
+    quorums: Annotated[str, StringConstraints(max_length=16)] | None = Field(
+        default=None, description='"N/R/W": the smallest that a range has; the declared ones before ranges exist.'
+    )
     partitions: PartitionCounts | None = None
     hints_pending: bool | None = Field(default=None, description="True while any node holds hints.")
     last_anti_entropy_time: Timestamp | None = Field(
@@ -252,7 +285,7 @@ class KeyspaceStatus(ApiModel):
 
 
 class Keyspace(Resource):
-    """A table of values by key, replicated without leaders; this release checks it and does not serve it."""
+    """A table of values by key, replicated without leaders."""
 
     NAMES: ClassVar[Names] = Names(
         kind="Keyspace",

@@ -26,7 +26,6 @@ class Deletion(StrEnum):
     """The effect of deleting an object."""
 
     REFUSED = "refused"
-    REMOVE = "the stored object goes"
     DETACH = "data stays under `deletionPolicy: Retain`, and goes with the object otherwise"
     WHEN_OVER = "the stored object goes, once it has finished or before it begins"
 
@@ -54,6 +53,8 @@ class ResourceKind:
     """The operator creates some of its objects by itself."""
     undeletable: str = ""
     """Why deletion is refused."""
+    shape: str = ""
+    """The field of `spec` in which kept data and an object that adopts it must agree; empty: no data is kept."""
     served: bool = True
     variants: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
     """Whether each value of `spec.kind` is served."""
@@ -80,15 +81,15 @@ _ROWS = (
     ),
     ResourceKind(
         LogGroup, "groups", Deletion.DETACH, title="log group", words=("group", "groups"), counter="next-group-id",
+        shape="shards",
         view=(
             _READY, _AVAILABLE, Column("SHARDS", ".status.onlineShards"), Column("QUORUM", ".status.quorum"), _REASON),
         variants=MappingProxyType({GroupKind.LOG: True, GroupKind.DOCUMENTS: True}),
     ),
     ResourceKind(
-        Keyspace, "keyspaces", Deletion.REMOVE, title="keyspace",
+        Keyspace, "keyspaces", Deletion.DETACH, title="keyspace", counter="next-keyspace-id", shape="partitions",
         view=(
             _READY, _AVAILABLE, Column("N/R/W", ".status.quorums"), Column("PARTITIONS", ".spec.partitions"), _REASON),
-        served=False,
     ),
     ResourceKind(
         Shard, "", Deletion.REFUSED, title="shard", mirror=True, undeletable=MIRRORS,
