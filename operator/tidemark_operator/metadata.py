@@ -153,7 +153,7 @@ class StoredObject:
     """An applied manifest with what the operator adds to it.
 
     `number` is the id of a LogGroup or a Keyspace, and the creation order of a Reconfiguration.  A detached object
-    was deleted under `deletionPolicy: Retain`: nobody sees it, its records stay, and an object of the same kind,
+    was deleted under `deletionPolicy: Retain`: it is not shown, its records stay, and an object of the same kind,
     name and shape adopts them; one that is `deleting` as well goes with its data.  `status` is stored for
     Reconfigurations only; the status of everything else is computed from the truth when it is asked for.
     `kept` is an object that an API server has too: gone there, it is to go here; one that the operator itself

@@ -135,6 +135,7 @@ class Node:
     member: Member | None = None
     up: bool = False
     draining: bool = False
+    emptied: bool = False   # its copies are to be elsewhere before it is evicted; it is draining then too
     yielding: bool = False
     reason: str = ""
     of_other_cluster: bool = False   # `reason` names the cluster of the process that answers at its address

@@ -84,7 +84,7 @@ class NodeExchange:
 
         One that is down never deletes, and need not.
         """
-        if world.ranges.get(self.removes or ""):
+        if world.owned()[self.removes or ""]:
             return True
         node = world.nodes.get(self.removes or "")
         return node is not None and node.up and any(

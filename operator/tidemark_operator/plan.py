@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
+from tidemark_core.optimistic.ring import Range
 
 from .condition_memory import some
 from .keyspaces import Keyspace
@@ -99,8 +100,8 @@ class World:
     pools: Mapping[str, Sequence[str]] | None = None
     """Zones of the pools in which nodes can be made; None: nobody here makes any."""
     keyspaces: Sequence[Keyspace] = ()
-    ranges: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """How many ranges of keyspaces each node owns, or is about to."""
+    ranges: Mapping[int, Range] = dataclasses.field(default_factory=dict)
+    """The records of all ranges of keyspaces, by unit; also of keyspaces that are gone but for their data."""
 
     def replicas(self) -> Counter[str]:
         """Return how many copies each node holds."""
@@ -108,7 +109,11 @@ class World:
 
     def holdings(self) -> Counter[str]:
         """Return how many copies of shards and ranges of keyspaces each node holds."""
-        return self.replicas() + Counter(self.ranges)
+        return self.replicas() + self.owned()
+
+    def owned(self) -> Counter[str]:
+        """Return how many ranges of keyspaces each node owns, or is about to."""
+        return Counter(member.node for record in self.ranges.values() for member in record.members)
 
     def leaders(self) -> Counter[str]:
         return Counter(shard.leader for shard in self.shards.values() if shard.leader)

@@ -37,6 +37,8 @@ def plan_ring(
     for index, record in sorted(at_rest, key=lambda each: -sum(member in lost for member in each[1].own.members)):
         if len(found) >= room:
             return found
+        if record.own.quorum == keyspace.quorum and leaving.isdisjoint(record.own.members):
+            continue
         wanted = _owners(keyspace, record.own, leaving, candidates, zones, load)
         if wanted != record.own and wrong_move(record, wanted) is None:
             load.subtract(record.own.members)
@@ -48,7 +50,7 @@ def plan_ring(
 
 
 def _stays(keyspace: Keyspace, node: Node) -> bool:
-    return node.life is NodeLife.STAYS and (not keyspace.pools or node.pool in keyspace.pools)
+    return node.life is NodeLife.STAYS and not node.emptied and (not keyspace.pools or node.pool in keyspace.pools)
 
 
 def _owners(
@@ -93,9 +95,11 @@ def _evened(
     """Return moves that make members own equally many ranges, as far as no two owners come nearer to each other."""
     found: dict[int, Owners] = {}
     for taker in sorted(candidates, key=lambda member: (load[member], member)):
+        if max(load.values(), default=0) - load[taker] < 2:
+            break
         for index, record in enumerate(ranges):
-            if len(found) >= room or max(load.values(), default=0) - load[taker] < 2:
-                break
+            if len(found) >= room:
+                return found
             members = record.own.members
             if index in found or taker.node in {member.node for member in members}:
                 continue

@@ -6,6 +6,7 @@ Stays out: choosing owners (`ring_plan`), carrying a move out (core's `mover`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ from .ring_plan import plan_ring
 log = logging.getLogger(__name__)
 
 FIRST_VERSION = 1
+RANGES_MAX = 65_536
+"""In a cluster: the shard map, which every node is pushed whole, stays below a few MiB."""
 
 
 class RingKeeper:
@@ -48,6 +51,7 @@ class RingKeeper:
         self._objects = objects
         self._feed = feed
         self._patience = patience or Patience()
+        self._at_rest: dict[str, Any] = {}    # by keyspace: what its plan was made from, where that came to nothing
         self.trouble: dict[str, tuple[ConditionReason, str]] = {}
 
     async def look(
@@ -65,8 +69,9 @@ class RingKeeper:
                 await self._objects.number("Keyspace", name)
             else:
                 await self._create(item, nodes, waiting)
-        for name in self.trouble.keys() - self._mirror.keyspaces.keys():
-            del self.trouble[name]
+        for known in (self.trouble, self._at_rest):
+            for name in known.keys() - self._mirror.keyspaces.keys():
+                del known[name]
         self._want(nodes, records, moves_max)
         return self._patience.keep(waiting)
 
@@ -92,7 +97,8 @@ class RingKeeper:
             waiting.add(keyspace.name)
             if left_s > 0:
                 return
-        lists = placed(keyspace.partitions, zones, keyspace.factor, keyspace.number)
+        # Of many ranges and nodes that is work for a second: the loop has probes to answer meanwhile.
+        lists = await asyncio.to_thread(placed, keyspace.partitions, zones, keyspace.factor, keyspace.number)
         first = {index: Range(FIRST_VERSION, Owners(lists[index], keyspace.quorum)) for index in missing}
         if await self._write_first(item, keyspace, first):
             waiting.discard(keyspace.name)
@@ -110,6 +116,12 @@ class RingKeeper:
             return (    # an older release stored it
                 ConditionReason.INVALID_SPEC,
                 "spec.replication.writeQuorum: consistency Overlapping needs it to be more than half of replicas")
+        others = sum(number_of(unit) != keyspace.number for unit in self._mirror.ranges)
+        if others + keyspace.partitions > RANGES_MAX:
+            return (
+                ConditionReason.INVALID_SPEC,
+                f"spec.partitions: other keyspaces have {others} ranges, and a cluster has at most {RANGES_MAX}: "
+                "delete a keyspace or use fewer partitions")
         if eligible < keyspace.factor:
             return (
                 ConditionReason.NOT_ENOUGH_NODES,
@@ -142,7 +154,10 @@ class RingKeeper:
     def _want(self, nodes: Mapping[str, Node], records: Mapping[int, Range], moves_max: int) -> None:
         """Say which owners ranges should have, of a few at a time, and which members are gone for good."""
         room = moves_max - sum(record.pending is not None for record in records.values())
-        for item in self._mirror.keyspaces.values():
+        places = frozenset(
+            (node.node, node.member, node.up, node.eligible, node.emptied, node.life, node.zone, node.pool,
+             node.wire_version) for node in nodes.values())
+        for name, item in self._mirror.keyspaces.items():
             if item.value.deleting or not item.value.number:
                 continue
             keyspace = keyspace_view(item.value)
@@ -150,8 +165,12 @@ class RingKeeper:
             if any(unit not in records for unit in units):
                 continue
             ranges = [records[unit] for unit in units]
-            planned = plan_ring(keyspace, ranges, nodes, room) if room > 0 else {}
+            made_from = item.revision, sum(record.version for record in ranges), places
+            rests = room <= 0 or self._at_rest.get(name) == made_from
+            planned = {} if rests else plan_ring(keyspace, ranges, nodes, room)
             room -= len(planned)
+            if not planned and not rests:
+                self._at_rest[name] = made_from   # a plan is work: thousands of ranges times nodes
             wishes: dict[int, Owners | None] = {
                 index: None for index, record in enumerate(ranges) if record.pending is not None}
             for index, owners in (wishes | planned).items():

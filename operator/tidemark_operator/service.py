@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -313,6 +312,7 @@ class OperatorService:
                 member=link.member,   # who is described and not vetted yet has not joined
                 up=link.up,
                 draining=link.draining or link.node in self._emptied,
+                emptied=link.node in self._emptied,
                 yielding=link.node in self._yielding,
                 reason="" if link.up else link.reason,
                 of_other_cluster=link.of_other_cluster,
@@ -352,8 +352,7 @@ class OperatorService:
         zones = {name: pool.get("zones") or () for name, pool in self.settings().pools.items()} if (
             self.makes_nodes and self.mirror.cluster is not None) else None
         views = shard_views(groups.values(), self.records(), self.shards.missing, self.shards.unheard())
-        held = Counter(member.node for record in self.ranges().values() for member in record.members)
-        return World(groups, views, self.nodes(), zones, tuple(self.keyspaces().values()), held)
+        return World(groups, views, self.nodes(), zones, tuple(self.keyspaces().values()), self.ranges())
 
     def whole_world(self) -> World:
         """Return the world with kept data that no group claims: it takes room, and is not to be lost with a node."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,50 @@ async def test_what_finished_long_ago_never_runs_again(objects: Objects, mirror:
         assert not await run.accept(finished)
         assert asked == deleted
     assert not mirror.reconfigurations
+    await run.service.store.close()
+
+
+@pytest.mark.parametrize("kind", ["LogGroup", "Keyspace"])
+async def test_what_goes_with_its_data_stays_until_that_is_gone(objects: Objects, mirror: Mirror, kind: str) -> None:
+    shape = {"LogGroup": {"shards": 2}, "Keyspace": {"partitions": 2}}[kind]
+    caches = {each: Cache() for each in ("TidemarkCluster", "LogGroup", "Keyspace", "Reconfiguration", "Secret")}
+    told: list[str] = []
+
+    class Api:
+        version = 1
+
+        async def merge(self, of: Kind, namespace: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+            known = caches[of.kind].get(namespace, name)
+            assert known is not None
+            self.version += 10
+            metadata = {**known["metadata"], "finalizers": changes["metadata"]["finalizers"]}
+            return {**known, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+
+    def item() -> dict[str, Any]:
+        known = caches[kind].get("data", "one")
+        assert known is not None
+        return known
+
+    events = SimpleNamespace(tell=lambda _item, reason, *_args, **_more: told.append(str(reason)))
+    of_cluster = {**cluster(), "metadata": {"name": "dev", "namespace": "data"}}
+    run = ClusterRun(of_cluster, Api(), caches, None, events, lambda: None)  # type: ignore[arg-type]
+    run.service.objects, run.service.mirror, run.service.driver.active = objects, mirror, True
+    await objects.adopt(cluster(), identity(1))
+    made = manifest(kind, "one", deletionPolicy="Delete", **shape)
+    made["metadata"] |= {
+        "uid": "u", "generation": 1, "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    caches[kind].learn(made)
+    assert await run.accept(item())
+    assert item()["metadata"]["finalizers"] == ["tidemark.dev/data-deletion"] and run.ending() == []
+    going = {**item(), "metadata": {**item()["metadata"], "deletionTimestamp": "now", "resourceVersion": "12"}}
+    caches[kind].learn(going)
+    assert not await run.accept(item())
+    assert run.ending() == [(kind, "one")] and mirror.objects[kind]["one"].value.deleting
+    assert item()["metadata"]["finalizers"] and told == []
+    known = mirror.objects[kind]["one"]
+    mirror.learn(KEYS.object(kind, "one"), None, known.revision + 1)
+    assert not await run.accept(item())
+    assert (item()["metadata"]["finalizers"], told, run.ending()) == ([], ["Deleted"], [])
     await run.service.store.close()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_views import group, member, shard, world
+from operator_views import group, keyspace, member, shard, world
+from tidemark_core.optimistic.ring import Owners, Quorum, Range
 from tidemark_operator.kube.builders import Cluster
 from tidemark_operator.kube.lives import Facts, Wanted, decide, victims
 from tidemark_operator.kube.losses import Losses, gone_machine, suspects
@@ -70,6 +72,19 @@ def test_one_that_is_too_many_is_emptied_and_removed() -> None:
     assert wanted.unfinished == (R.SCALING_IN_PROGRESS, "To go: n-4.")
     resting = decide(facts(spec(4), HELD))
     assert (resting.requests, resting.scale_down[:2], resting.unfinished) == ((), (False, R.NOT_SCALING), None)
+
+
+def test_ranges_of_keyspaces_are_copies_too() -> None:
+    five = some_nodes(5)
+    owners = Owners(tuple(member(name) for name in ("n-5", "n-2", "n-1")), Quorum(3, 2, 2))
+    held = replace(HELD, nodes=five, keyspaces=(keyspace(),), ranges=dict.fromkeys((1, 2), Range(1, owners)))
+    assert names(decide(facts(spec(4), replace(held, ranges={})))) == ["n-5-scale-down-7"], "an empty one goes first"
+    assert names(decide(facts(spec(4), held))) == ["n-4-scale-down-7"], "n-4 holds one shard, n-5 two ranges"
+    drained = spec(4, scaleDown={"policy": "DeleteDrainedOnly"})
+    assert decide(facts(drained, held)).scale_down[:2] == (True, R.NOT_DRAINED)
+    wide = replace(held, groups={}, shards={}, keyspaces=(keyspace(quorum=Quorum(5, 3, 3)),))
+    assert decide(facts(spec(4), wide)).scale_down[:2] == (True, R.FACTOR_EXCEEDS_NODES)
+    assert "keyspace carts has 5 owners of each range; without" in decide(facts(spec(4), wide)).scale_down[2]
 
 
 def test_one_scale_down_at_a_time_and_a_swap_that_removes_counts() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from operator_views import group, member
 from tidemark_core.base.ids import shard_id
+from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun, finished
 from tidemark_core.replication.records import ShardRecord, first_record
 from tidemark_operator.condition_memory import ConditionMemory
 from tidemark_operator.disruption import Act, Disruption
@@ -239,6 +240,16 @@ async def test_replicas_that_were_deleted_are_waited_for_unless_the_node_is_down
     assert exchange.cleans(room.world(), {shard_id(1, 0): record})
     room.starting = {"dev-2"}
     assert not exchange.cleans(room.world(), {shard_id(1, 0): record})
+
+
+async def test_a_source_that_owns_ranges_of_keyspaces_is_not_removed_before_they_left(room: Room) -> None:
+    exchange = NodeExchange(
+        "swap", {"nodeSwap": {"from": "dev-2", "to": {"spread": {}}}}, room.nodes, room.mirror)
+    own = Owners((member("dev-1"), member("dev-3")), Quorum(2, 2, 2))
+    moving = begun(Range(1, own), Owners((member("dev-1"), member("dev-2")), own.quorum))
+    assert not exchange.cleans(replace(room.world(), ranges={7 << 32: Range(1, own)}), {})
+    assert exchange.cleans(replace(room.world(), ranges={7 << 32: moving}), {})
+    assert exchange.cleans(replace(room.world(), ranges={7 << 32: finished(moving)}), {})
 
 
 def test_warnings_say_what_becomes_of_the_source(room: Room) -> None:

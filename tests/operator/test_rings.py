@@ -16,6 +16,7 @@ from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member
 from tidemark_core.optimistic.mover import Wanted
 from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.optimistic.ring import Quorum, Range
+from tidemark_operator import rings
 from tidemark_operator.etcd import OPERATIONS_MAX, Conflict, Outcome, Saved, Unavailable, Write
 from tidemark_operator.etcd import StoreUnavailable as Away
 from tidemark_operator.metadata import Keys, NodeLife, NodeRecord, StoredObject
@@ -177,6 +178,19 @@ async def test_a_keyspace_that_an_older_release_took_with_quorums_that_need_not_
     await room.look(nodes(3))
     reason, message = room.keeper.trouble["carts"]
     assert reason == ConditionReason.INVALID_SPEC and message.startswith("spec.replication.writeQuorum: ")
+
+
+async def test_ranges_of_a_cluster_are_bounded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "RANGES_MAX", 16)
+    room.keyspace(partitions=8)
+    room.keyspace("other", 8, partitions=16)
+    await room.look(nodes(3))
+    reason, message = room.keeper.trouble["other"]
+    assert reason == ConditionReason.INVALID_SPEC
+    assert message.startswith("spec.partitions: other keyspaces have 8 ranges, and a cluster has at most 16: ")
+    room.keyspace("other", 8, partitions=8)
+    await room.look(nodes(3))
+    assert len(room.ranges) == 16 and room.keeper.trouble == {}
 
 
 async def test_a_keyspace_waits_for_the_zone_of_a_node_that_comes_and_not_for_ever(room: Room) -> None:
@@ -382,5 +396,5 @@ async def test_ranges_are_part_of_what_a_node_holds(service: OperatorService, th
     await service.objects.apply(CLUSTER + "---" + CARTS % "")
     await until(lambda: status(service)["Ready"][0] == "True")
     world = service.whole_world()
-    assert world.holdings() == {"n1": 8, "n2": 8, "n3": 8} and not world.replicas()
+    assert world.owned() == world.holdings() == {"n1": 8, "n2": 8, "n3": 8} and not world.replicas()
     assert [each.name for each in world.keyspaces] == ["carts"]

@@ -6,10 +6,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from operator_views import group, node, nodes, record
+from operator_views import group, keyspace, node, nodes, record, ring
 from tidemark_core.base.ids import shard_id
 from tidemark_core.replication.records import Status
 from tidemark_operator.shardmap import HASH_SPACE, build_shard_map, hash_range
+from tidemark_wire.rings import ring_of
 from tidemark_wire.wire_version import WIRE_VERSION
 
 
@@ -81,3 +82,12 @@ def test_a_map_says_what_is_kept() -> None:
     (shown,) = built.groups
     assert (shown.retention_ms, shown.retention_bytes, shown.retention_bytes_hard) == (60_000, 1 << 40, 1 << 41)
     assert (shown.tombstone_ms, shown.pinned_bytes_max) == (70_000, 1 << 33)
+
+
+def test_a_keyspace_is_in_the_map_once_every_range_has_a_record() -> None:
+    ranges = dict(zip(keyspace().units(), ring("n1 n2 n3", "n2 n3 n1"), strict=True))
+    made = build_shard_map(1, "dev", [], {}, [], keyspaces=[keyspace(), keyspace("other", number=8)], ranges=ranges)
+    assert [(each.name, each.keyspace_id, ring_of(each)) for each in made.keyspaces] == [
+        ("carts", 7, tuple(ranges.values()))]
+    del ranges[7 << 32 | 1]
+    assert not build_shard_map(2, "dev", [], {}, [], keyspaces=[keyspace()], ranges=ranges).keyspaces

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from operator_views import group, member, node, nodes, record, ring, shard
-from tidemark_core.optimistic.ring import Range, begun
+from tidemark_core.optimistic.ring import Quorum, Range, begun
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
@@ -279,6 +279,21 @@ def test_ranges_that_move_or_wait_for_their_quorums_are_shown() -> None:
     assert status["quorums"] == "3/2/2"
 
 
+@pytest.mark.parametrize(("quorum", "pending", "served"), [
+    (Quorum(3, 2, 2), "", True), (Quorum(3, 1, 3), "", False), (Quorum(3, 3, 1), "", False),
+    (Quorum(3, 2, 2), "n1 n2 n4", True), (Quorum(3, 2, 2), "n1 n3 n4", False),
+])
+def test_a_range_is_served_while_read_and_write_quorums_of_both_lists_are_up(
+    quorum: Quorum, pending: str, served: bool
+) -> None:
+    known = {**nodes(4), "n3": node("n3", up=False), "n4": node("n4", up=False)}
+    (one,) = ring("n1 n2 n3", quorum=quorum)
+    if pending:
+        one = begun(one, ring(pending, quorum=quorum)[0].own)
+    known["n4"] = known["n4"] if pending == "n1 n3 n4" else node("n4")
+    assert of_keyspace({0: one}, known, partitions=1)["partitions"]["quorumAvailable"] == served
+
+
 def test_a_keyspace_without_ranges_says_why() -> None:
     status = of_keyspace({0: FULL[0]}, nodes(3))
     assert condition(status, "Ready") == ("False", "CreatingRing", "1 of 2 ranges exist.")
@@ -288,6 +303,24 @@ def test_a_keyspace_without_ranges_says_why() -> None:
     assert condition(status, "Stalled") == ("True", "NotEnoughNodes", "2 are eligible")
     assert condition(status, "PlacementSatisfied") == ("False", "NotEnoughNodes", "2 are eligible")
     assert status["quorums"] == "3/2/2"
+
+
+def test_a_cluster_shows_ranges_of_keyspaces_that_lack_owners() -> None:
+    def found(known: dict[str, Node]) -> dict[str, Any]:
+        there = World({}, {}, known, ranges=dict(enumerate(ring("n1 n2 n3", "n1 n2 n4"))))
+        return stamped("TidemarkCluster", cluster_status(ClusterFacts(
+            stored=CLUSTER, world=there, records={}, key_prefix="/t", endpoints=1, last_node_id=4, version="0.1.0")))
+
+    whole = nodes(4, "abc")
+    assert condition(found(whole), "Available")[:2] == ("True", "QuorumsAvailable")
+    assert condition(found(whole), "FullyReplicated") == ("True", "AllCopiesInSync", "")
+    known = {**whole, "n3": node("n3", "c", up=False)}
+    assert condition(found(known), "Available")[0] == "True"
+    assert condition(found(known), "FullyReplicated") == (
+        "False", "CopiesMissing", "1 ranges of keyspaces move or lack owners")
+    known["n2"] = node("n2", "b", up=False)
+    assert condition(found(known), "Available") == (
+        "False", "PartitionsBelowQuorum", "1 ranges of keyspaces have fewer owners up than their quorums need.")
 
 
 def test_owners_that_share_a_zone_are_shown_where_they_should_not() -> None:

@@ -15,6 +15,7 @@ from tidemark_core.replication.records import ShardRecord
 
 from ..clock_skew import clock_skews, skew_text
 from ..condition_memory import TIME, Condition, some
+from ..keyspaces import is_complete, is_served
 from ..metadata import NodeLife, StoredObject
 from ..model import CertificatesView, Node, node_number, out_of_sync
 from ..plan import World
@@ -56,6 +57,7 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     kubernetes = facts.kubernetes
     desired = sum(pool["replicas"] for pool in stored.spec["nodePools"])
     copies = Counter(node for shard in shards.values() for node in shard.ensemble)
+    held = facts.world.holdings()
     leaders = Counter(shard.leader for shard in shards.values() if shard.leader)
     stale = {
         member.node for shard in shards.values() for member in shard.members
@@ -89,20 +91,27 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     if loss is not None:    # nothing else masks it
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, loss[3])
     available: Condition
-    if not shards:
+    below = sum(not is_served(record, nodes) for record in facts.world.ranges.values())
+    lacking = sum(not is_complete(record, nodes) for record in facts.world.ranges.values())
+    if not shards and not facts.world.ranges:
         available = (T.AVAILABLE, bool(up), R.NOTHING_HOSTED if up else R.NO_NODES, "")
     elif without_leader:
         wait = f"; {facts.waiting} elections wait for etcd" if facts.waiting and facts.etcd_trouble else ""
         names = some(shard.name for shard in without_leader)
         available = (T.AVAILABLE, False, R.SHARDS_LEADERLESS, f"{names} have no leader{wait}.")
+    elif below:
+        available = (
+            T.AVAILABLE, False, R.PARTITIONS_BELOW_QUORUM,
+            f"{below} ranges of keyspaces have fewer owners up than their quorums need.")
     else:
         available = (T.AVAILABLE, True, R.QUORUMS_AVAILABLE, "Every shard has a leader.")
     conditions: list[Condition] = [
         ready,
         available,
-        (T.FULLY_REPLICATED, not under,
-         (R.NODE_RESEEDING if stale else R.COPIES_MISSING) if under else R.ALL_COPIES_IN_SYNC,
-         some(shard.name for shard in under)),
+        (T.FULLY_REPLICATED, not under and not lacking,
+         (R.NODE_RESEEDING if stale else R.COPIES_MISSING) if under or lacking else R.ALL_COPIES_IN_SYNC,
+         "; ".join([*([some(shard.name for shard in under)] if under else []),
+                    *([f"{lacking} ranges of keyspaces move or lack owners"] if lacking else [])])),
         (T.METADATA_STORE_REACHABLE, not facts.etcd_trouble,
          R.CONNECTION_FAILED if facts.etcd_trouble else R.CONNECTED,
          f"Elections and changes wait for etcd: {facts.etcd_trouble}" if facts.etcd_trouble
@@ -158,7 +167,7 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
                 "location": node.location,
                 "address": node.address,
                 "incarnation": node.member.incarnation if node.member else "",
-                "state": node_state(node, stale, copies[node.node]),
+                "state": node_state(node, stale, held[node.node]),
                 "ready": node.up,
                 "leaders": leaders[node.node],
                 "replicas": copies[node.node],
