@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from operator_views import group, nodes, shard, world
+from operator_views import group, nodes, ring, shard, world
+from tidemark_core.optimistic.ring import Quorum, begun
 from tidemark_operator.kube.rollout import Decision, PodView, Policy, decide, moment, pod_view
 from tidemark_operator.plan import World
 from tidemark_operator.resources.conditions import ConditionReason as R
@@ -68,6 +69,20 @@ def test_the_next_waits_until_every_other_node_has_been_ready_for_a_while(change
     decision = decide(known, world(*TWO, nodes=nodes(3)), {}, POLICY)
     assert chosen(decision) == []
     assert decision.closed == (R.UNDER_REPLICATED, "n1 must be back first")
+
+
+def test_a_range_of_a_keyspace_keeps_its_quorums_where_these_can_spare_an_owner() -> None:
+    own = ring("n1 n2 n3")
+    made = replace(world(nodes=nodes(4)), ranges={7 << 32 | 5: own[0]})
+    two = Policy(max_unavailable=2)
+    assert chosen(decide(pods(4), made, {}, two)) == ["n1", "n4"], "n4 owns nothing"
+    decision = decide(pods(4), down(made, "n2"), {}, two)
+    assert chosen(decision) == ["n2", "n4"]
+    assert decision.closed == (R.UNDER_REPLICATED, "range 5 of keyspace 7 needs 2 owners, 1 would be left")
+    every = replace(made, ranges={7 << 32: ring("n1 n2 n3", quorum=Quorum(3, 1, 3))[0]})
+    assert chosen(decide(pods(4), every, {}, two)) == ["n1", "n2"], "they can never spare one"
+    moving = replace(made, ranges={7 << 32: begun(ring("n1 n2 n4")[0], own[0].own)})
+    assert chosen(decide(pods(4), down(moving, "n3"), {}, two)) == ["n3", "n4"], "n1 and n2 are pending owners too"
 
 
 def test_a_copy_that_is_missing_or_a_leader_names_its_shard() -> None:

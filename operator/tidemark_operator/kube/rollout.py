@@ -1,9 +1,9 @@
 """Rollout: which node is restarted next, if any may be.
 
 Pure.  A pod that is not ready goes first, for waiting for it might be waiting for ever; then whoever leads least.  A
-pod that serves goes only while no other node is missing, every copy of its shards is there, and its shards keep their
-quorum without it.  Shards that can never spare a member (one copy, or a synchro quorum of all) cannot keep theirs: they
-are away while their node is, or nothing with such a shard could ever be updated.
+pod that serves goes only while no other node is missing, every copy of its shards is there, and its shards and ranges
+keep their quorums without it.  Shards that can never spare a member (one copy, or a synchro quorum of all) cannot keep
+theirs: they are away while their node is, or nothing with such a shard could ever be updated.
 Stays out: doing it (`rolling`), what a pod should look like (`builders`).
 """
 
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..condition_memory import some
+from ..keyspaces import is_up, number_of
 from ..model import node_number, out_of_sync
 from ..plan import World
 from ..resources.conditions import ConditionReason as R
@@ -155,6 +156,24 @@ def _gate(pod: PodView, world: World, missing: set[str], policy: Policy) -> tupl
             return R.UNDER_REPLICATED, f"{shard.name} has no leader"
         if pod.node not in away and left < quorum and count - 1 >= quorum:
             return R.UNDER_REPLICATED, f"{shard.name} needs {quorum} members, {left} would be left"
+    return _range_gate(pod, world, others)
+
+
+def _range_gate(pod: PodView, world: World, others: set[str]) -> tuple[R, str] | None:
+    """Return why ranges of keyspaces hold a pod back: a range would lose its quorums that can spare an owner."""
+    for unit, record in world.ranges.items():
+        for owners in filter(None, (record.own, record.pending)):
+            if pod.node not in {member.node for member in owners.members}:
+                continue
+            away = {
+                member.node for member in owners.members
+                if not is_up(member, world.nodes) or member.node in others}
+            quorum = max(owners.quorum.r, owners.quorum.w)
+            left = len(owners.members) - len(away | {pod.node})
+            if pod.node not in away and left < quorum < len(owners.members):
+                return R.UNDER_REPLICATED, (
+                    f"range {unit & 0xFFFFFFFF} of keyspace {number_of(unit)} needs {quorum} owners, "
+                    f"{left} would be left")
     return None
 
 
