@@ -62,7 +62,7 @@ async def room(store: EtcdStore) -> Room:
 
 async def test_records_become_tombstones_and_every_replica_is_deleted(room: Room) -> None:
     assert await room.look() == [] and room.mirror.shards, "nobody asked"
-    assert await room.objects.delete_data("orders")
+    assert await room.objects.delete_data("LogGroup", "orders")
     sent = await room.look()
     assert room.mirror.shards == {}, "nobody can elect it any more"
     assert {(shard, to) for shard, to, _message in sent} == {
@@ -86,21 +86,21 @@ async def test_records_become_tombstones_and_every_replica_is_deleted(room: Room
 
 
 async def test_another_operator_goes_on(room: Room, store: EtcdStore) -> None:
-    await room.objects.delete_data("orders")
+    await room.objects.delete_data("LogGroup", "orders")
     await room.look()
     room.deletion.received(SHARDS[0], member("n1"), ShardDeleted(8))
     await room.look()
     other = await Room(store).load()
     assert {(shard, to.node) for shard, to, _message in await other.look()} == {
         (SHARDS[0], "n2"), (SHARDS[0], "n3"), (SHARDS[1], "n1"), (SHARDS[1], "n2"), (SHARDS[1], "n3")}
-    assert await room.objects.delete_data("orders"), "asked again it is the same"
-    assert not await room.objects.delete_data("payments")
+    assert await room.objects.delete_data("LogGroup", "orders"), "asked again it is the same"
+    assert not await room.objects.delete_data("LogGroup", "payments")
 
 
 async def test_of_two_operators_that_delete_at_once_both_go_on(
     room: Room, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await room.objects.delete_data("orders")
+    await room.objects.delete_data("LogGroup", "orders")
     other, write = await Room(store).load(), room.deletion._write
 
     async def late(writes: list[Write]) -> bool:
@@ -115,7 +115,7 @@ async def test_of_two_operators_that_delete_at_once_both_go_on(
 
 
 async def test_who_is_down_is_waited_for_and_who_lost_the_disk_or_is_gone_is_not(room: Room) -> None:
-    await room.objects.delete_data("orders")
+    await room.objects.delete_data("LogGroup", "orders")
     nodes = {"n1": node("n1", up=False), "n2": replace(UP["n2"], member=member("n2", "2"))}
     item = await room.store.get(KEYS.node("n3"))
     assert item is not None
@@ -133,7 +133,7 @@ async def test_who_is_down_is_waited_for_and_who_lost_the_disk_or_is_gone_is_not
 
 
 async def test_a_replica_that_was_fenced_above_is_deleted_above(room: Room) -> None:
-    await room.objects.delete_data("orders")
+    await room.objects.delete_data("LogGroup", "orders")
     await room.look()
     room.deletion.received(
         SHARDS[0], member("n2"), Rejected(8, "DeleteShard", Refused(Reason.STALE_EPOCH, "", epoch=40)))
@@ -143,7 +143,7 @@ async def test_a_replica_that_was_fenced_above_is_deleted_above(room: Room) -> N
 
 
 async def test_the_name_is_taken_until_the_data_is_gone(room: Room) -> None:
-    await room.objects.delete_data("orders")
+    await room.objects.delete_data("LogGroup", "orders")
     refused = await room.objects.adopt(GROUP, Identity("uid-2", 1, "2026-01-01T00:00:00Z"))
     assert isinstance(refused, Refused) and "still being deleted" in refused.message
 

@@ -500,7 +500,7 @@ async def test_a_keyspace_is_served_by_every_node_while_its_quorums_change(healt
 
 @pytest.mark.parametrize(("text", "fact"), [
     (ORDERS.replace("LogGroup", "Shard"), "mirrors the metadata store"),
-    (CARTS.replace("64", "63"), "power of two"),
+    (CARTS.replace("partitions: 8", "partitions: 63"), "power of two"),
     (ORDERS + "---" + CARTS.replace("dev}", "prod}"), "spec.clusterRef.name"),
 ])
 async def test_up_refuses_before_anything_starts(tmp_path: Path, text: str, fact: str) -> None:
