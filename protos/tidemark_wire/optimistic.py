@@ -31,10 +31,11 @@ from tidemark_core.optimistic.cells import (
 from tidemark_core.optimistic.exchanging import messages as exchanging
 from tidemark_core.optimistic.exchanging.giving import BUCKETS, PARTS_MAX
 from tidemark_core.optimistic.exchanging.tree import DIGESTS, Part, Tally
+from tidemark_core.optimistic.inspection import CELLS_MAX
 from tidemark_core.optimistic.owner import Fate, Source, Verdict
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from tidemark_core.optimistic.stamps import START_BYTES, Stamp
+from tidemark_core.optimistic.stamps import START_BYTES, Actor, Stamp
 
 from .codecs import (
     MEMBER_TEXT_BYTES_MAX,
@@ -61,6 +62,9 @@ SPAN_ROWS_MAX = 1_024
 
 ROWS_MAX = 16_384
 """Rows or places in one message: more than the answers of all owners to one span."""
+
+INSPECTED_PLACES_MAX = 8
+"""Places that an inspection asks for."""
 
 TIME_MS_MAX = (1 << 62) - 1
 """Milliseconds of a stamp or a floor: the next one fits the store as well."""
@@ -146,6 +150,26 @@ def _stamp_from_proto(proto: optimistic_pb2.Stamp) -> Stamp:
     if len(proto.start) != START_BYTES:
         raise RemoteViolation(f"the start of a stamp has {len(proto.start)} bytes, must have {START_BYTES}")
     return Stamp(_time(proto.ms), proto.logical, proto.node, proto.start)
+
+
+def _seen_to_proto(seen: messages.Seen) -> optimistic_pb2.Seen:
+    place, stamp, dead, expires_at_ms, size, digest, n, actor = seen
+    return optimistic_pb2.Seen(
+        place=encode_place(place), stamp=_stamp_to_proto(stamp), dead=dead, expires_at_ms=expires_at_ms, size=size,
+        digest=digest, n=n, actor=optimistic_pb2.Actor(node=actor.node, start=actor.start) if actor else None)
+
+
+def _seen_from_proto(proto: optimistic_pb2.Seen) -> messages.Seen:
+    return messages.Seen(
+        _place(proto.place), _STAMP[1](proto, "stamp"), proto.dead, proto.expires_at_ms, proto.size, proto.digest,
+        proto.n, get_optional(_actor_from_proto)(proto, "actor"))
+
+
+def _actor_from_proto(proto: optimistic_pb2.Actor) -> Actor:
+    _within(proto.node.encode(), MEMBER_TEXT_BYTES_MAX, "the node of an actor")
+    if len(proto.start) != START_BYTES:
+        raise RemoteViolation(f"the start of an actor has {len(proto.start)} bytes, must have {START_BYTES}")
+    return Actor(proto.node, proto.start)
 
 
 def _word_from_text(kind: type[Enum], text: str) -> Any:
@@ -282,6 +306,8 @@ _BOUND_OR_NONE: Field = (
     get_optional(_bound),
 )
 _PLACES: Field = (set_list(encode_place), get_list(_place, ROWS_MAX))
+_FEW_PLACES: Field = (set_list(encode_place), get_list(_place, INSPECTED_PLACES_MAX))
+_SEEN: Field = (set_list(_seen_to_proto), get_list(_seen_from_proto, CELLS_MAX))
 _WANTED: Field = (set_list(encode_place), _get_wanted)
 _ROWS: Field = (set_list(_row_to_proto), get_list(_placed, ROWS_MAX))
 _STRING = _written(encode_string, lambda data: _checked(decode_string(data)))
@@ -380,6 +406,12 @@ CODECS = Codecs((
     _codec(
         6, messages.Kept, range=PLAIN, operation=PLAIN, attempt=PLAIN, refused=_word_or_none(messages.Refusal)),
     _codec(7, messages.RingTold, range=PLAIN, record=_RECORD),
+    _codec(8, messages.Inspect, range=PLAIN, operation=PLAIN, places=_FEW_PLACES),
+    _codec(
+        9, messages.Inspected,
+        range=PLAIN, operation=PLAIN, part=_word(messages.Part), version=PLAIN, floor_ms=_TIME, promise_ms=_TIME,
+        exchanged_ms=_TIME, needs_repair=PLAIN, cells=_SEEN, cells_more=PLAIN, hints=_SEEN, hints_more=PLAIN,
+    ),
     _codec(16, exchanging.Open, exchange=_EXCHANGE, first=_AT, behind=_AT, tally=_TALLY_OR_NONE),
     _codec(17, exchanging.Opened, exchange=_EXCHANGE, first=_AT, behind=_AT, parts=_PARTS, leaf=PLAIN),
     _codec(18, exchanging.Unanswered, exchange=_EXCHANGE, why=_word(Fate), record=_RECORD_OR_NONE),

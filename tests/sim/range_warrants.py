@@ -220,10 +220,10 @@ WARRANTS: dict[type, Warrant] = {
 """The row of each message and event that says something of the disk."""
 
 QUESTIONS = (
-    messages.Store, messages.Load, messages.Keep, messages.RingTold, exchanging.Open, exchanging.Sketch,
-    exchanging.Want, exchanging.Unanswered,
+    messages.Store, messages.Load, messages.Keep, messages.Inspect, messages.RingTold, exchanging.Open,
+    exchanging.Sketch, exchanging.Want, exchanging.Unanswered, messages.Inspected,
 )
-"""Messages that promise nothing: they ask, refuse, or hand on a record that the operator wrote."""
+"""Messages that promise nothing: they ask, refuse, tell people, or hand on a record that the operator wrote."""
 
 
 # --- the watch ------------------------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tidemark_core.optimistic.holding.mending import Mending
 from tidemark_core.optimistic.stamps import Stamp
 from tidemark_sim.dice import Dice
+from tidemark_sim.keyspaces import run as runs
 from tidemark_sim.keyspaces.healing import finish
 from tidemark_sim.keyspaces.judge import Change, Judge, Seen, Slot
+from tidemark_sim.keyspaces.options import draw
 from tidemark_sim.keyspaces.run import PROFILE, play
 from tidemark_sim.keyspaces.traces import TRACES
 from tidemark_sim.keyspaces.world import BEGIN_MS
@@ -31,6 +36,26 @@ def test_d64_d73_d75_seeds_keep_the_promise(seeds: range) -> None:
             counts[what] = counts.get(what, 0) + count
     met = ("write_ok", "read_ok", "moves_finished", "floors_raised", "crashes")
     assert min(counts.get(what, 0) for what in met) > 5, counts
+
+
+@pytest.mark.parametrize("seed", range(301, 304))
+def test_d74_seeds_keep_the_promise_while_owners_repair_by_themselves(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other seeds run without: an exchange that happens by chance hides what a missing rule breaks."""
+    monkeypatch.setattr(runs, "draw", lambda dice: replace(draw(dice), repair_every_ms=100))
+    monkeypatch.setattr(runs, "TRACED", 0)
+    begun: list[int] = []
+    begin = Mending.begin
+
+    def counted(mending: Mending, now_ms: int, away: object) -> object:
+        begun.append(now_ms)
+        return begin(mending, now_ms, away)     # type: ignore[arg-type]
+
+    monkeypatch.setattr(Mending, "begin", counted)
+    result = run_seed(seed, PROFILE)
+    assert result.passed, f"{result.message}\n" + "\n".join(result.story)
+    assert len(begun) > 20
 
 
 def test_one_seed_is_one_run() -> None:

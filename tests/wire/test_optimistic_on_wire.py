@@ -15,6 +15,7 @@ from tidemark_core.optimistic.cells import ElementCell, Meta, Place, Row, Sort, 
 from tidemark_core.optimistic.exchanging import messages as exchanging
 from tidemark_core.optimistic.exchanging.giving import BUCKETS, PARTS_MAX
 from tidemark_core.optimistic.exchanging.tree import DIGESTS, END, UNKNOWN, Part, Tally
+from tidemark_core.optimistic.inspection import CELLS_MAX
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
 from tidemark_core.optimistic.plane import KeyspacePlane
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
@@ -76,6 +77,9 @@ changes = st.one_of(
     st.builds(messages.RowsWrite, rows),
 )
 head = (unsigned, unsigned, times, unsigned, unsigned)
+some_seen = st.lists(st.builds(
+    messages.Seen, places, stamps, st.booleans(), times, unsigned, unsigned, unsigned,
+    st.none() | st.builds(Actor, words, starts)), max_size=3).map(tuple)
 span = st.builds(messages.Span, places, places, st.integers(0, optimistic.SPAN_ROWS_MAX))
 kept = placed.flatmap(lambda pair: st.builds(messages.Keep, unsigned, unsigned, unsigned, *map(st.just, pair)))
 
@@ -89,6 +93,10 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     messages.Kept: st.builds(
         messages.Kept, unsigned, unsigned, unsigned, st.none() | st.sampled_from(messages.Refusal)),
     messages.RingTold: st.builds(messages.RingTold, unsigned, records),
+    messages.Inspect: st.builds(messages.Inspect, unsigned, unsigned, st.lists(places, max_size=3).map(tuple)),
+    messages.Inspected: st.builds(
+        messages.Inspected, unsigned, unsigned, st.sampled_from(messages.Part), unsigned, times, times, times,
+        st.booleans(), some_seen, unsigned, some_seen, unsigned),
     exchanging.Open: st.builds(exchanging.Open, exchanges, bounds, bounds, st.none() | tallies),
     exchanging.Opened: st.builds(
         exchanging.Opened, exchanges, bounds, bounds,
@@ -166,6 +174,8 @@ STRING = Place(Sort.STRING, b"k")
 HEAD = (3, 4, 9, 5, 1)
 LOAD = messages.Load(*HEAD, (STRING,))
 MANY = optimistic.ROWS_MAX + 1
+SEEN = messages.Seen(STRING, SAID, False, 0, 1, 2)
+SEEN_THERE = messages.Inspected(3, 5, messages.Part.OWNER, 4, 9, 9, 0, False)
 CROWD = tuple(Member(f"n{number}", "d") for number in range(optimistic.OWNERS_MAX + 1))
 LATE = optimistic.TIME_MS_MAX + 1
 
@@ -209,6 +219,13 @@ def of_value(value: bytes) -> Row:
     (messages.LoadAnswer(*HEAD, behind=Place(Sort.STRING, LONG_KEY + b"kk")), "bounds a span has 1026"),
     (messages.Keep(3, 5, 1, TOO_LONG, CELL), "a key has 1025 bytes"),
     (messages.Keep(3, 5, 1, STRING, CELL._replace(value=LONG_VALUE + b"v")), "a value has 1048577 bytes"),
+    (messages.Inspect(3, 5, (STRING,) * (optimistic.INSPECTED_PLACES_MAX + 1)), "places has 9 items"),
+    (messages.Inspect(3, 5, (TOO_LONG,)), "a key has 1025 bytes"),
+    (replace(SEEN_THERE, cells=(SEEN,) * (CELLS_MAX + 1)), "cells has 65 items"),
+    (replace(SEEN_THERE, hints=(SEEN,) * (CELLS_MAX + 1)), "hints has 65 items"),
+    (replace(SEEN_THERE, cells=(SEEN._replace(actor=Actor("n1", b"short")),)), "the start of an actor has 5 bytes"),
+    (replace(SEEN_THERE, cells=(SEEN._replace(actor=Actor("n" * 256, bytes(8))),)), "the node of an actor has 256"),
+    (replace(SEEN_THERE, exchanged_ms=LATE), "a time is"),
     (messages.RingTold(3, RECORD._replace(floor_ms=LATE)), "a time is"),
     (messages.RingTold(3, RECORD._replace(own=Owners(CROWD, Quorum(3, 2, 2)))), "members has 33 items"),
     (messages.RingTold(3, RECORD._replace(pending=Owners(CROWD, Quorum(3, 2, 2)))), "members has 33 items"),

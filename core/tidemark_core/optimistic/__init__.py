@@ -34,6 +34,7 @@ show, `writes` makes what an operation writes, `ring` has owners, quorums and mo
 has what members say, `storing` is what a member does with them, `coordinating` has writes and reads at their
 coordinator, `exchanging` is how owners become equal, `moving` how owners change, `mover` the operator's machine that
 moves ranges, `floors` how tombstones go, `holding` is one range at one member with its rows, `hinting` has what a node
-keeps for owners, `plane` has all ranges of a node, `sizes` bounds keys and values. All of it is pure.
+keeps for owners, `repairing` says which range is compared next, `inspection` has what people see, `plane` has all
+ranges of a node, `sizes` bounds keys and values.  All of it is pure.
 Stays out: disks, links and timers.
 """

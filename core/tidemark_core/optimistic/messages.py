@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from .cells import Element, Place, Row, StringCell
 from .owner import Fate, Source, Verdict
 from .ring import Range
-from .stamps import Stamp
+from .stamps import Actor, Stamp
 
 # --- changes ------------------------------------------------------------------------------------------------
 
@@ -152,6 +153,66 @@ class Kept:
     operation: int
     attempt: int
     refused: Refusal | None = None
+
+
+# --- inspections --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Coordinator to any node, for people: say what you know of a range, and what you have at these places."""
+
+    range: int
+    operation: int
+    places: tuple[Place, ...]
+
+
+class Part(Enum):
+    """The part of a node in a range."""
+
+    OWNER = "owner"
+    PENDING = "pending"        # it takes writes, and becomes an owner when the move ends
+    COPYING = "copying"        # a pending owner that has not copied the range yet
+    WITHDRAWN = "withdrawn"    # its disk is older than the floor
+    NONE = "none"
+
+
+class Seen(NamedTuple):
+    """A cell as people see it: the size and a digest stand for its value.
+
+    The clear of a key is shown as a dead cell of its row.  `actor` is of a cell of an element alone.
+    """
+
+    place: Place
+    stamp: Stamp
+    dead: bool
+    expires_at_ms: int
+    size: int
+    digest: int
+    n: int = 0
+    actor: Actor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Node to coordinator: what it has on disk, also what its floor collects, and what it keeps for owners.
+
+    Of many cells the newest are shown; `cells_more` and `hints_more` count the others.  `exchanged_ms` is when the last
+    exchange began after which it lacks nothing that another owner had then, 0 where there is none.
+    """
+
+    range: int
+    operation: int
+    part: Part
+    version: int
+    floor_ms: int
+    promise_ms: int
+    exchanged_ms: int
+    needs_repair: bool
+    cells: tuple[Seen, ...] = ()
+    cells_more: int = 0
+    hints: tuple[Seen, ...] = ()
+    hints_more: int = 0
 
 
 # --- both ---------------------------------------------------------------------------------------------------

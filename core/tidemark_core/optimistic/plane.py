@@ -8,7 +8,7 @@ Stays out: families and wire (the node's), who plans moves and rounds (the opera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -33,9 +33,10 @@ from ..base.ids import Address, Member, Peer
 from ..base.plane import NodeFacts, Stored, Voice
 from ..base.refusals import Reason, Refused
 from .cells import Place, Row
+from .coordinating.inspecting import Inspection, inspect
 from .coordinating.operations import Steps
 from .coordinating.outcomes import To
-from .coordinating.running import STRICT, Answer, Asked, Coordinator, Hold, Inner, Policy
+from .coordinating.running import STRICT, Answer, Asked, Coordinator, Hold, Inner, Look, Policy
 from .exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from .floors import HintsAsked, PromiseAsked, SyncAsked
 from .hinting.hints import Bounds
@@ -46,14 +47,17 @@ from .holding.pulls import LookedAt, Taken
 from .holding.removing import Removed
 from .holding.states import decode_standing
 from .holding.unit import Stood
-from .messages import Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
+from .inspection import Block, Facts, RangeReport, Summary, inspected, part_of, seen
+from .messages import Inspect, Inspected, Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
 from .moving import Announced, CopyAsked
 from .owner import Fate, Source, Verdict
+from .repairing import Rota
 from .ring import Owners, Quorum, Range
 from .stamps import Clock, actor_of
 from .standing import Standing
 
 TICK = "keyspaces"
+REPAIR = "repair of keyspaces"
 BLANK = Range(0, Owners((), Quorum(0, 0, 0)))
 """The record of a range that a node has heard nothing of."""
 
@@ -69,6 +73,10 @@ class KeyspaceLimits:
     hint_bytes_max      the hints of the node are no larger together, on disk
     replays_max         so many hints are replayed at once
     replay_pause_ms     a replay ends without success after this time, and its range then rests as long
+    repair_every_ms     each owner pulls from each other owner so often by itself (D74); 0: only when it is asked to
+    repairs_max         so many ranges do so at once
+    grace_ms            so long an owner may be away before it is swapped out; a range whose last complete exchange is
+                        older than half of it is late
     """
 
     skew_ms: int = 500
@@ -77,6 +85,9 @@ class KeyspaceLimits:
     hint_bytes_max: int = 64 << 20
     replays_max: int = 16
     replay_pause_ms: int = 1_000
+    repair_every_ms: int = 600_000
+    repairs_max: int = 4
+    grace_ms: int = 864_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ class KeyspacePlane:
     events = (Assign, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed)
     voices: ClassVar = {
         **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
-        **dict.fromkeys((Keep, Kept), Voice.NODE),
+        **dict.fromkeys((Keep, Kept, Inspect, Inspected), Voice.NODE),
         **dict.fromkeys((Open, Opened, Sketch, Listed, Want, Given, Unanswered), Voice.NODE),
         **dict.fromkeys((Announced, CopyAsked, PromiseAsked, SyncAsked, HintsAsked), Voice.OPERATOR),
     }
@@ -141,6 +152,12 @@ class KeyspacePlane:
             Replays(limits.replays_max, limits.replay_pause_ms))
         self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
         self._ticking = False
+        self._rota = Rota(limits.repair_every_ms, limits.repairs_max)
+        self._wakes_ms: int | None = None         # for the next range of the rota
+        self._away: dict[Member, int] = {}        # members without a link, and since when
+        self._moved_ms: dict[int, int] = {}       # when a move of a range was first heard of
+        self._met_ms: dict[int, int] = {}         # when a range was first held in this run
+        self._now_ms = 0
 
     # --- the plane ----------------------------------------------------------------------------------------
 
@@ -166,7 +183,53 @@ class KeyspacePlane:
             "owners": [str(member) for member in record.own.members],
             "pending": [str(member) for member in record.pending.members] if record.pending is not None else [],
             "copying": standing.copying, "withdrawn": standing.withdrawn,
+            "exchanged_ms": self.holders[unit].exchanged_ms, "late": self._late(unit),
+            "needs_repair": unit in self._keeper.hints.dropped,
         }
+
+    def report(self, unit: int) -> RangeReport:
+        """Return everything of a range that this node knows."""
+        holder, record = self.holders.get(unit), self.records.get(unit, BLANK)
+        standing = holder.unit.durable if holder is not None else Standing(self.me, record)
+        others = {member: ms for member, ms in holder.pulls.complete.items() if member in standing.others} if (
+            holder is not None) else {}
+        return RangeReport(
+            unit, standing.record, part_of(standing), standing.promise_ms, others,
+            holder.exchanged_ms if holder is not None else None, self._late(unit),
+            unit in self._keeper.hints.dropped, self._keeper.hints.kept(unit), tuple(self._blocks(unit)),
+            holder.unit.tree.leaves if holder is not None else 0)
+
+    def summary(self) -> Summary:
+        """Return what metrics show of all ranges."""
+        since = [ms for unit in self.holders if (ms := self._waits_since(unit)) is not None]
+        hints = self._keeper.hints
+        return Summary(
+            len(self.holders), min(since, default=None), sum(self._late(unit) for unit in self.holders),
+            len(hints.dropped), len(hints.held), hints.bytes,
+            sum(holder.unit.tree.leaves for holder in self.holders.values()))
+
+    def _waits_since(self, unit: int) -> int | None:
+        """Return since when an owner waits for its next complete exchange, None where it has none to wait for."""
+        holder = self.holders.get(unit)
+        if holder is None or not holder.unit.standing.others:
+            return None
+        exchanged_ms = holder.exchanged_ms
+        return exchanged_ms if exchanged_ms is not None else self._met_ms.get(unit, self._now_ms)
+
+    def _late(self, unit: int) -> bool:
+        since_ms = self._waits_since(unit)
+        return since_ms is not None and self._now_ms - since_ms > self.limits.grace_ms // 2
+
+    def _blocks(self, unit: int) -> Iterator[Block]:
+        record, holder = self.records.get(unit, BLANK), self.holders.get(unit)
+        if record.pending is not None:
+            yield Block("a move is open (D68)", self._moved_ms.get(unit, 0))
+        for member in record.members:
+            if member in self._away:
+                yield Block("it is away (D70)", self._away[member], member)
+        if (hints := self._keeper.blocks(unit)) is not None:
+            yield hints
+        yield from holder.blocks() if holder is not None else ()
 
     def recover(self, stored: Stored) -> None:
         """Load the standing of every range that is stored, and the hints of the node."""
@@ -176,6 +239,7 @@ class KeyspacePlane:
             standing = decode_standing(state)
             self.holders[unit] = self._restless[unit] = Holder(self._at(unit), standing, self._clock)
             self.records[unit] = standing.record
+            self._rota.add(0, unit)
 
     def not_meant(self, event: Received) -> list[Effect]:
         """A message to another life of this disk changes nothing, and says nothing."""
@@ -183,8 +247,10 @@ class KeyspacePlane:
 
     def step(self, now_ms: int, event: Any) -> list[Effect]:
         """Consume one event."""
+        self._now_ms = now_ms
         self._keeper.hints.began(now_ms)
         effects = self._route(now_ms, event)
+        effects += self._wake()
         if not self._ticking and (
             self._restless or not self._coordinator.idle or self._keeper.waits(self.records)
         ):
@@ -212,10 +278,23 @@ class KeyspacePlane:
                 return self._assign(now_ms, unit, record)
             case Cluster(members):
                 self._coordinator.nodes = (self.me, *(member for member in members if member != self.me))
+                for member in list(self._away):
+                    self._away.pop(member)      # its address may be known now
+                    self._hasten(now_ms, member)
                 return []
-            case TimerFired():
-                return self._tick(now_ms)
-            case PeerUp() | PeerDown() | DiskSpace() | ClockStepped():
+            case TimerFired(_, name):
+                if name == TICK:
+                    return self._tick(now_ms)
+                self._wakes_ms = None
+                return self._repair(now_ms)
+            case PeerUp(member):
+                self._away.pop(member, None)
+                self._hasten(now_ms, member)
+                return []
+            case PeerDown(member):
+                self._away.setdefault(member, now_ms)
+                return []
+            case DiskSpace() | ClockStepped():
                 return []
         raise TypeError(f"no such event: {event!r}")
 
@@ -228,7 +307,7 @@ class KeyspacePlane:
                 if m.record is not None:
                     self._know(unit, m.record)
                 return self._ran(now_ms, self._coordinator.on_answer(now_ms, sender, m))
-            case Kept() if isinstance(sender, Member):
+            case Kept() | Inspected() if isinstance(sender, Member):
                 return self._ran(now_ms, self._coordinator.on_answer(now_ms, sender, m))
             case Keep():
                 return self._keeper.on_keep(now_ms, sender, m)
@@ -239,11 +318,22 @@ class KeyspacePlane:
                     return effects
                 return [*effects, *holder.on_message(now_ms, sender, m)]
             case HintsAsked():
-                return self._keeper.on_asked(sender, m)
+                return self._keeper.on_asked(now_ms, sender, m)
+            case Inspect():
+                return self._inspect(unit, sender, m)
         if holder is None:
             return self._unknown(unit, sender, m)
         self._restless[unit] = holder
         return holder.on_message(now_ms, sender, m)
+
+    def _inspect(self, unit: int, sender: Peer, m: Inspect) -> list[Effect]:
+        holder, hints = self.holders.get(unit), self._keeper.hints
+        facts = Facts(
+            (holder.exchanged_ms or 0) if holder is not None else 0, unit in hints.dropped,
+            tuple(cell for hint in hints.of(unit, m.places) for cell in seen(hint.place, hint.row)))
+        if holder is not None:
+            return holder.unit.inspect(sender, m, facts)
+        return [Send(self._at(unit), sender, inspected(m, self.records.get(unit, BLANK), facts))]
 
     def _unknown(self, unit: int, sender: Peer, m: Any) -> list[Effect]:
         """A coordinator is asked for the record of a range that this node has heard nothing of (D62)."""
@@ -281,6 +371,8 @@ class KeyspacePlane:
             holder = self.holders[unit] = Holder(self._at(unit), Standing(self.me, BLANK), self._clock)
         if holder is not None:
             self._restless[unit] = holder
+            self._met_ms.setdefault(unit, now_ms)
+            self._rota.add(now_ms, unit)
             effects += holder.unit.adopt(record)
         if self._know(unit, record):
             effects += self._ran(now_ms, self._coordinator.on_record(now_ms, unit))
@@ -291,6 +383,10 @@ class KeyspacePlane:
         known = self.records.get(unit)
         if known is not None and (record.version, record.floor_ms) <= (known.version, known.floor_ms):
             return False
+        if record.pending is None:
+            self._moved_ms.pop(unit, None)
+        elif known is None or known.version != record.version:
+            self._moved_ms[unit] = self._now_ms
         self.records[unit] = record
         return True
 
@@ -302,7 +398,56 @@ class KeyspacePlane:
             effects += holder.on_tick(now_ms)
             if holder.idle:
                 del self._restless[unit]
+        return [*effects, *self._repair(now_ms)]
+
+    # --- repair -------------------------------------------------------------------------------------------
+
+    def _hasten(self, now_ms: int, member: Member) -> None:
+        """Let the ranges of a member that is back come up at once: it lacks what was written meanwhile."""
+        self._rota.hasten(now_ms, (unit for unit in self.holders if self.records[unit].holds(member)))
+
+    def _repair(self, now_ms: int) -> list[Effect]:
+        """End the turns that are over, and begin the next ones (D74)."""
+        for unit in self._rota.running:
+            holder = self.holders.get(unit)
+            if holder is not None and holder.mending.idle:
+                self._mended(now_ms, unit, holder)
+        effects: list[Effect] = []
+        for unit in self._rota.begin(now_ms):
+            self._met_ms.setdefault(unit, now_ms)
+            holder = self.holders.get(unit)
+            if holder is not None:
+                self._restless[unit] = holder
+                effects += holder.mend(now_ms, self._away)
+            else:
+                asked = Asked(Look(unit), unit, now_ms + self.limits.replay_pause_ms)
+                effects += self._ran(now_ms, self._coordinator.begin(now_ms, asked, inspect(())))
         return effects
+
+    def _mended(self, now_ms: int, unit: int, holder: Holder) -> None:
+        self._rota.ended(now_ms, unit, missed=holder.mending.missed)
+        if (exchanged_ms := holder.exchanged_ms) is not None:
+            self._keeper.hints.repaired(unit, exchanged_ms)
+
+    def _looked(self, now_ms: int, unit: int, found: Inspection) -> None:
+        """A node that is no owner asks the owners whether the hints that it has dropped are missed by none (D73)."""
+        exchanged = [found.answers[member].exchanged_ms if member in found.answers else 0
+                     for member in found.record.own.members]
+        self._keeper.hints.repaired(unit, min(exchanged, default=0) - self.limits.skew_ms)
+        self._rota.ended(now_ms, unit, missed=True)
+        if unit not in self._keeper.hints.dropped and unit not in self.holders:
+            self._rota.forget(unit)
+
+    def _wake(self) -> list[Effect]:
+        """Set the timer for the next range of the rota; while one has its turn, ticks do that."""
+        for unit in self._keeper.hints.dropped:
+            if unit in self.records:
+                self._rota.add(self._now_ms, unit)
+        at_ms = self._rota.next_ms()
+        if at_ms is None or self._rota.running or at_ms == self._wakes_ms:
+            return []
+        self._wakes_ms = at_ms
+        return [SetTimer(self._at(0), REPAIR, at_ms)]
 
     def _replay(self, now_ms: int) -> list[Effect]:
         """Replay the next hints, each as a write of this node under the record that it knows (D73)."""
@@ -327,6 +472,8 @@ class KeyspacePlane:
                     effects += self._hold(operation, unit, places)
                 case Answer(Inner(number), done):
                     effects += [*self._keeper.replayed(now_ms, number, done.outcome), *self._replay(now_ms)]
+                case Answer(Look(unit), found):
+                    self._looked(now_ms, unit, found)
                 case Answer(int(request), value):
                     effects.append(Reply(request, value))
         return effects

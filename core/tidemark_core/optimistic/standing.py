@@ -19,6 +19,13 @@ class Standing(NamedTuple):
     promise_ms: int = 0      # it takes no external cell up to here
     copying: bool = False    # a pending owner that has not copied the range yet
     withdrawn: bool = False  # its disk is older than the floor
+    exchanged: tuple[tuple[Member, int], ...] = ()   # when the last whole exchange with each other owner began (D74)
+
+    @property
+    def others(self) -> tuple[Member, ...]:
+        """The owners that this one pulls from by itself; none where it is no owner, or an old disk (D74)."""
+        members = self.record.own.members
+        return tuple(each for each in members if each != self.me) if self.me in members and not self.withdrawn else ()
 
 
 def adopted(before: Standing, record: Range) -> Standing:
@@ -33,4 +40,4 @@ def adopted(before: Standing, record: Range) -> Standing:
         return Standing(before.me, record, before.promise_ms, copying=record.holds(before.me))
     risen = record.floor_ms > known.floor_ms
     withdrawn = before.withdrawn or (risen and before.promise_ms < record.floor_ms)
-    return Standing(before.me, record, before.promise_ms, withdrawn=withdrawn)
+    return Standing(before.me, record, before.promise_ms, withdrawn=withdrawn, exchanged=before.exchanged)

@@ -541,6 +541,153 @@ class RingTold(_message.Message):
 Global___RingTold: _TypeAlias = RingTold  # noqa: Y015
 
 @_typing.final
+class Actor(_message.Message):
+    """--- inspections, for people"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    start: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        start: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Actor: _TypeAlias = Actor  # noqa: Y015
+
+@_typing.final
+class Seen(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    DEAD_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    place: _builtins.bytes
+    dead: _builtins.bool
+    expires_at_ms: _builtins.int
+    size: _builtins.int
+    digest: _builtins.int
+    n: _builtins.int
+    @_builtins.property
+    def stamp(self) -> Global___Stamp: ...
+    @_builtins.property
+    def actor(self) -> Global___Actor: ...
+    def __init__(
+        self,
+        *,
+        place: _builtins.bytes = ...,
+        stamp: Global___Stamp | None = ...,
+        dead: _builtins.bool = ...,
+        expires_at_ms: _builtins.int = ...,
+        size: _builtins.int = ...,
+        digest: _builtins.int = ...,
+        n: _builtins.int = ...,
+        actor: Global___Actor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "stamp", b"stamp"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "dead", b"dead", "digest", b"digest", "expires_at_ms", b"expires_at_ms", "n", b"n", "place", b"place", "size", b"size", "stamp", b"stamp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Seen: _TypeAlias = Seen  # noqa: Y015
+
+@_typing.final
+class Inspect(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGE_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    range: _builtins.int
+    operation: _builtins.int
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        range: _builtins.int = ...,
+        operation: _builtins.int = ...,
+        places: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation", "places", b"places", "range", b"range"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Inspect: _TypeAlias = Inspect  # noqa: Y015
+
+@_typing.final
+class Inspected(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGE_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FLOOR_MS_FIELD_NUMBER: _builtins.int
+    PROMISE_MS_FIELD_NUMBER: _builtins.int
+    EXCHANGED_MS_FIELD_NUMBER: _builtins.int
+    NEEDS_REPAIR_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    CELLS_MORE_FIELD_NUMBER: _builtins.int
+    HINTS_FIELD_NUMBER: _builtins.int
+    HINTS_MORE_FIELD_NUMBER: _builtins.int
+    range: _builtins.int
+    operation: _builtins.int
+    part: _builtins.str
+    """messages.Part"""
+    version: _builtins.int
+    floor_ms: _builtins.int
+    promise_ms: _builtins.int
+    exchanged_ms: _builtins.int
+    needs_repair: _builtins.bool
+    cells_more: _builtins.int
+    hints_more: _builtins.int
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
+    @_builtins.property
+    def hints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
+    def __init__(
+        self,
+        *,
+        range: _builtins.int = ...,
+        operation: _builtins.int = ...,
+        part: _builtins.str = ...,
+        version: _builtins.int = ...,
+        floor_ms: _builtins.int = ...,
+        promise_ms: _builtins.int = ...,
+        exchanged_ms: _builtins.int = ...,
+        needs_repair: _builtins.bool = ...,
+        cells: _abc.Iterable[Global___Seen] | None = ...,
+        cells_more: _builtins.int = ...,
+        hints: _abc.Iterable[Global___Seen] | None = ...,
+        hints_more: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "cells_more", b"cells_more", "exchanged_ms", b"exchanged_ms", "floor_ms", b"floor_ms", "hints", b"hints", "hints_more", b"hints_more", "needs_repair", b"needs_repair", "operation", b"operation", "part", b"part", "promise_ms", b"promise_ms", "range", b"range", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Inspected: _TypeAlias = Inspected  # noqa: Y015
+
+@_typing.final
 class Exchange(_message.Message):
     """--- exchanges"""
 

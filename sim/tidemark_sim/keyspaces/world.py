@@ -36,7 +36,8 @@ class RangeWorld(Timeline):
         self.manual = manual
         self.notice_ms = 3_000 if manual else 1     # until the operator swaps a disk out that is older than the floor
         self.limits = KeyspaceLimits(
-            skew_ms=options.skew_ms, write_window_ms=options.write_window_ms, replay_pause_ms=options.replay_pause_ms)
+            skew_ms=options.skew_ms, write_window_ms=options.write_window_ms, replay_pause_ms=options.replay_pause_ms,
+            repair_every_ms=options.repair_every_ms)
         self.marks: dict[str, int] = {}     # of the disk of each node, as the store has them
         self.network = Network(options.network, dice, self.after, lambda: self.now_ms)
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(1, options.nodes + 1)}

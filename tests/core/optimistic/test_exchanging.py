@@ -13,7 +13,7 @@ from tidemark_core.optimistic.cells import Meta, Place, Row, Sort, StringCell, d
 from tidemark_core.optimistic.exchanging.giving import on_open, on_sketch, on_want, unanswered
 from tidemark_core.optimistic.exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from tidemark_core.optimistic.exchanging.pulling import Ended, Look, LookAt, Outcome, Pull, Take, To
-from tidemark_core.optimistic.exchanging.tree import END, LEAF_ROWS, Tree, Weighed, weigh
+from tidemark_core.optimistic.exchanging.tree import END, LEAF_ROWS, Tally, Tree, Weighed, weigh
 from tidemark_core.optimistic.merge import greatest
 from tidemark_core.optimistic.messages import RingTold, RowsWrite, Store
 from tidemark_core.optimistic.owner import Source
@@ -346,3 +346,49 @@ def test_d74_a_leaf_has_no_more_rows_than_the_limit(count: int) -> None:
     assert (parts is None) == (count <= LEAF_ROWS)
     assert parts is None or count == sum(part.tally.rows for part in parts)
     assert parts is None or max(part.tally.rows for part in parts) <= LEAF_ROWS
+
+
+def test_d74_the_memory_of_a_tree_follows_its_rows_also_where_old_rows_go() -> None:
+    """A queue: each new key lies behind all others, and the oldest one goes.  Then all of them go."""
+    member, leaf_rows, window = Holding(A, {}, leaf_rows=16), 16, 200
+    tree, most = member.tree, 0
+
+    def remove(number: int) -> None:
+        place = Place(Sort.STRING, b"user/%06d" % number)
+        tree.writing(encode_place(place))
+        tree.wrote(encode_place(place), weigh(place, member.rows.pop(place), 0), None)
+        member.grow()
+
+    for number in range(3_000):
+        member.put(strings_of([number]))
+        if number >= window:
+            remove(number - window)
+        most = max(most, tree.leaves)
+        assert tree.leaves <= 8 * window // leaf_rows + 2
+    assert most > window // leaf_rows
+    built = tree.tally(b"", END)
+    assert built is not None and window == built.rows
+    assert built == Holding(B, member.rows, leaf_rows=16).tree.tally(b"", END)
+    other = Holding(B, {**member.rows, **strings_of(range(2_950, 2_955), 900)}, leaf_rows=16)
+    assert Outcome.COMPLETE is pull(member, other).outcome and member.rows == other.rows
+    for number in range(3_000 - window, 3_000):
+        remove(number)
+    assert 1 == tree.leaves and Tally(0, 0) == tree.tally(b"", END)
+
+
+def test_d74_leaves_are_joined_only_while_nothing_of_them_is_on_its_way() -> None:
+    member = Holding(A, strings_of(range(40)), leaf_rows=16)
+    before = member.tree.leaves
+    [(place, row)] = strings_of([0]).items()
+    at, weighed = encode_place(place), weigh(place, row, 0)
+    for number in range(40):
+        [(each, held)] = strings_of([number]).items()
+        member.tree.writing(encode_place(each))
+        member.tree.wrote(encode_place(each), weigh(each, held, 0), None)
+    member.rows.clear()
+    member.tree.writing(at)
+    member.grow()
+    assert 1 < member.tree.leaves < before
+    member.tree.wrote(at, None, weighed)
+    member.grow()
+    assert 1 == member.tree.leaves and Tally(1, weighed.digest if weighed else 0) == member.tree.tally(b"", END)

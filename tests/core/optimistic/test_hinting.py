@@ -360,7 +360,7 @@ def test_d70_d73_a_replay_that_a_promise_refuses_is_counted_as_lost() -> None:
 
 def a_node(member: Member = D, **limits: Any) -> Node:
     """A node that began at 1,000, at a later time."""
-    node = Node(member, KeyspaceLimits(**limits))
+    node = Node(member, KeyspaceLimits(repair_every_ms=0, **limits))
     node.step(Assign(UNIT, NEW))
     node.now_ms = 1_100
     return node
@@ -399,7 +399,7 @@ def test_d73_a_hint_that_was_not_durable_is_gone_and_was_not_acknowledged() -> N
 
 
 def test_d73_a_full_node_refuses_and_the_next_one_keeps_the_change() -> None:
-    world = World(A, B, limits=KeyspaceLimits(hint_bytes_max=200))
+    world = World(A, B, limits=KeyspaceLimits(hint_bytes_max=200, repair_every_ms=0))
     world[D].hear(E, keep(1_090, b"k" * 120))
     node = world.write(D)
     world.ticks(2)

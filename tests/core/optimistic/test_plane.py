@@ -55,7 +55,7 @@ class Node:
 
     def __init__(self, me: Member = A, limits: KeyspaceLimits | None = None, boot: str = "boot") -> None:
         self.facts = NodeFacts(me, boot)
-        self.limits = limits or KeyspaceLimits()
+        self.limits = limits or KeyspaceLimits(repair_every_ms=0)
         self.now_ms = 1_000
         self.tables: dict[str, dict[bytes, bytes]] = {}
         self.states: list[PutState] = []

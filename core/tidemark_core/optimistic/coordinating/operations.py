@@ -16,6 +16,7 @@ from ..messages import Change, ClearWrite, ElementWrite, Span, StringWrite
 from ..stamps import ZERO, Actor, Dot
 from ..storing import of_element, of_string
 from ..writes import add, delete, put, remove
+from .inspecting import InspectStep
 from .outcomes import Outcome
 from .reading import Found, Repair
 from .writing import Done
@@ -48,7 +49,7 @@ class HeldStep(NamedTuple):
     places: tuple[Place, ...]
 
 
-Steps = Generator[ReadStep | WriteStep | HeldStep, Any, T]
+Steps = Generator[ReadStep | WriteStep | HeldStep | InspectStep, Any, T]
 
 
 class Value(NamedTuple):

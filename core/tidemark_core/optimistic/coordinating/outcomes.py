@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...base.ids import Member
-from ..messages import Keep, Load, RingTold, Store
+from ..messages import Inspect, Keep, Load, RingTold, Store
 
 
 class Outcome(Enum):
@@ -24,4 +24,4 @@ class To(NamedTuple):
     """A message and the member that gets it."""
 
     member: Member
-    message: Store | Load | RingTold | Keep
+    message: Store | Load | RingTold | Keep | Inspect

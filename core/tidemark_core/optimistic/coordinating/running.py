@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from ...base.ids import Member
 from ..cells import Place, Row
-from ..messages import Kept, LoadAnswer, StoreAnswer
+from ..messages import Inspected, Kept, LoadAnswer, StoreAnswer
 from ..owner import Source
 from ..ring import Range
 from ..stamps import ZERO, Clock, numbers_of
+from .inspecting import Inspecting, Inspection, InspectStep
 from .operations import HeldStep, ReadStep, Steps, WriteStep
 from .outcomes import Outcome, To
 from .reading import Found, Read, Repair
@@ -36,10 +37,16 @@ class Inner(NamedTuple):
     number: int
 
 
+class Look(NamedTuple):
+    """The request of the node itself to see how the owners of a range stand."""
+
+    range: int
+
+
 class Answer(NamedTuple):
     """The end of an operation; `value` is what its generator returned."""
 
-    request: int | Inner
+    request: int | Inner | Look
     value: Any
 
 
@@ -62,7 +69,7 @@ STRICT = Policy()
 class Asked:
     """An operation as it is asked for.  `deadline_ms` is by the node's clock."""
 
-    request: int | Inner
+    request: int | Inner | Look
     index: int            # of the range
     deadline_ms: int
     policy: Policy = STRICT
@@ -77,7 +84,7 @@ class _Running:
     def __init__(self, asked: Asked, steps: Steps[Any]) -> None:
         self.asked = asked
         self.steps = steps
-        self.step: Read | Write | None = None
+        self.step: Read | Write | Inspecting | None = None
         self.weak = False       # a step that ended was content with less than the record asks for (D77)
 
 
@@ -97,7 +104,7 @@ class Coordinator:
         """Start an operation."""
         return self._advance(now_ms, _Running(asked, steps), None)
 
-    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer | LoadAnswer | Kept) -> list[Effect]:
+    def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer | LoadAnswer | Kept | Inspected) -> list[Effect]:
         """Take a member's answer; one to an operation that has ended changes nothing."""
         running = self._running.get(m.operation)
         step = running.step if running is not None else None
@@ -113,6 +120,8 @@ class Coordinator:
                 effects = step.on_loaded(sender, m)
             case Read(), StoreAnswer():
                 effects = step.on_stored(sender, m)
+            case Inspecting(), Inspected():
+                effects = step.on_inspected(sender, m)
             case _:
                 effects = []
         return self._follow(now_ms, m.operation, running, effects)
@@ -171,7 +180,16 @@ class Coordinator:
                 return [Hold(self._numbered(running), running.asked.index, step.places)]
             if now_ms < running.asked.deadline_ms:
                 return self._begin(now_ms, running, step)
-            result = _OVER_READ if isinstance(step, ReadStep) else _OVER_WRITE   # nothing is sent any more
+            result = self._over(running, step)   # nothing is sent any more
+
+    def _over(self, running: _Running, step: ReadStep | WriteStep | InspectStep) -> Any:
+        match step:
+            case ReadStep():
+                return _OVER_READ
+            case WriteStep():
+                return _OVER_WRITE
+            case InspectStep():
+                return Inspection(Outcome.UNKNOWN, self._records[running.asked.index], {}, ())
 
     def _numbered(self, running: _Running) -> int:
         """Return a number that no step before has, also of another run: a late answer must not count for this one."""
@@ -179,10 +197,14 @@ class Coordinator:
         self._running[number] = running
         return number
 
-    def _begin(self, now_ms: int, running: _Running, step: ReadStep | WriteStep) -> list[Effect]:
+    def _begin(self, now_ms: int, running: _Running, step: ReadStep | WriteStep | InspectStep) -> list[Effect]:
         asked = running.asked
         record = self._records[asked.index]
         number = self._numbered(running)
+        if isinstance(step, InspectStep):
+            inspecting = Inspecting(number, asked.index, record, step.places, self.nodes)
+            running.step = inspecting
+            return self._follow(now_ms, number, running, inspecting.begin())
         if isinstance(step, WriteStep):
             write = Write(
                 number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed,

@@ -21,6 +21,8 @@ from ..stamps import ZERO
 
 LEAF_ROWS = 1_000
 """So many rows a leaf has at most (D74)."""
+JOIN_PART = 4
+"""Neighbours with so small a part of that together become one leaf: a tree has at most eight leaves for 1,000 rows."""
 DIGESTS = 1 << 128
 END = b"\xff"
 """Behind the bytes of every place."""
@@ -132,6 +134,11 @@ class Tree:
         if scan is not None and scan.first <= at < scan.behind:
             self._spoilt = True
 
+    @property
+    def leaves(self) -> int:
+        """How many leaves are in memory."""
+        return len(self._leaves)
+
     # --- scans --------------------------------------------------------------------------------------------
 
     @property
@@ -151,12 +158,34 @@ class Tree:
         """
         if self._scan is not None:
             return None
+        self._join()
         for number, leaf in enumerate(self._leaves):
             wanted = not leaf.built or leaf.rows > self._leaf_rows or leaf.due_ms <= floor_ms
             if wanted and not leaf.writing:
                 self._scan, self._spoilt = Scan(self._firsts[number], self._behind(number)), False
                 return self._scan
         return None
+
+    def _join(self) -> None:
+        """Make one leaf of neighbours with few rows together: rows that went must leave no leaves behind.
+
+        Far fewer than split a leaf, so that leaves stay where they are and those of owners end at the same places.
+        """
+        few = self._leaf_rows // JOIN_PART
+        if not any(one.rows + other.rows <= few for one, other in pairwise(self._leaves)):
+            return
+        firsts, leaves = self._firsts[:1], self._leaves[:1]
+        for first, leaf in zip(self._firsts[1:], self._leaves[1:], strict=True):
+            last = leaves[-1]
+            known = last.built and leaf.built and not last.writing and not leaf.writing
+            if known and last.rows + leaf.rows <= few:
+                last.rows += leaf.rows
+                last.digest = (last.digest + leaf.digest) % DIGESTS
+                last.due_ms = min(last.due_ms, leaf.due_ms)
+            else:
+                firsts.append(first)
+                leaves.append(leaf)
+        self._firsts, self._leaves = firsts, leaves
 
     def scanned(self, rows: Sequence[Weighed], behind: bytes | None = None) -> bool:
         """Take the rows of the scan, up to `behind` where it ended early; False where a write made them old."""

@@ -9,11 +9,13 @@ Stays out: the disk, which is written before a hint counts.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...base.errors import RemoteViolation
 from ..cells import Meta, Place, Row, StringCell, decode_place, decode_row, encode_place, encode_row
+from ..inspection import HintsKept
 from ..messages import Refusal
 from ..stamps import ZERO, Stamp
 
@@ -77,11 +79,14 @@ class Hints:
     def __init__(self, bounds: Bounds) -> None:
         self.held: dict[int, Hint] = {}
         self.lost: dict[int, int] = {}          # of a range: obliged hints that a floor overtook
-        self.dropped: dict[int, None] = {}      # ranges that lost hints which were no more than a cache
+        self.dropped: dict[int, int] = {}       # when a range last lost hints which were no more than a cache
         self.promised_ms: dict[int, int] = {}   # of a range: no hint up to here is taken any more
         self._bounds = bounds
         self._began_ms: int | None = None
+        self._now_ms = 0
         self._numbers: dict[tuple[int, Place, Stamp], int] = {}
+        self._of: dict[int, dict[int, None]] = {}   # numbers by range, in their order
+        self._bytes_of: dict[int, int] = {}
         self._next = 0
         self._bytes = self._obliged = 0
 
@@ -93,13 +98,14 @@ class Hints:
         self._next = max(held, default=-1) + 1
 
     def began(self, now_ms: int) -> None:
-        """Take the time of the first event as the start of the process; later calls change nothing.
+        """Take the time; that of the first event is the start of the process.
 
         The store is open by then, so a disk that was created or wiped is older than this time, and so is every round
         that this disk has forgotten: a clock within its bound is ahead of each floor by most of a write window (D68).
         """
         if self._began_ms is None:
             self._began_ms = now_ms
+        self._now_ms = now_ms
 
     def number_of(self, hint: Hint) -> int | None:
         """Return the number of an equal hint that is held, None where there is none."""
@@ -124,7 +130,7 @@ class Hints:
             if not each.obliged:
                 gone.append(number)
                 left -= each.size
-                self.dropped[each.range] = None
+                self.dropped[each.range] = self._now_ms
         for number in gone:
             self.delivered(number)
         number, self._next = self._next, self._next + 1
@@ -138,9 +144,33 @@ class Hints:
             return
         self._bytes -= hint.size
         self._obliged -= hint.size * hint.obliged
+        del self._of[hint.range][number]
+        self._bytes_of[hint.range] -= hint.size
+        if not self._of[hint.range]:
+            del self._of[hint.range], self._bytes_of[hint.range]
         key = hint.range, hint.place, hint.stamp
         if self._numbers.get(key) == number:
             del self._numbers[key]
+
+    def repaired(self, index: int, began_ms: int) -> None:
+        """Take the begin of an exchange behind which the owners of a range lack nothing of before it."""
+        if index in self.dropped and began_ms > self.dropped[index]:
+            del self.dropped[index]
+
+    def of(self, index: int, places: Collection[Place]) -> list[Hint]:
+        """Return the hints that are held at some places of a range."""
+        return [hint for number in self._of.get(index, ()) if (hint := self.held[number]).place in places]
+
+    def kept(self, index: int) -> HintsKept:
+        """Return what is held of a range; the oldest hint is the one that is held for longest."""
+        numbers = self._of.get(index, {})
+        oldest = next((self.held[number].stamp.ms for number in numbers), None)
+        return HintsKept(len(numbers), self._bytes_of.get(index, 0), oldest, self.lost.get(index, 0))
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all of them."""
+        return self._bytes
 
     def overtaken(self, number: int) -> None:
         """Forget a hint that the floor refuses for good, and count it where it was obliged (D70)."""
@@ -155,7 +185,7 @@ class Hints:
         Return the numbers of obliged hints that must be delivered first, and of those that go: they were a cache.
         """
         self.promised_ms[index] = max(self.promised_ms.get(index, -1), floor_ms)
-        due = {number: each for number, each in self.held.items() if each.range == index and each.stamp.ms <= floor_ms}
+        due = {number: each for number in self._of.get(index, ()) if (each := self.held[number]).stamp.ms <= floor_ms}
         gone = [number for number, each in due.items() if not each.obliged]
         for number in gone:
             self.delivered(number)
@@ -166,3 +196,5 @@ class Hints:
         self._numbers[hint.range, hint.place, hint.stamp] = number
         self._bytes += hint.size
         self._obliged += hint.size * hint.obliged
+        self._of.setdefault(hint.range, {})[number] = None
+        self._bytes_of[hint.range] = self._bytes_of.get(hint.range, 0) + hint.size

@@ -13,6 +13,7 @@ from ...base.effects import Delete, Effect, Persist, Put, Send, Trace, Write
 from ...base.ids import Address, Peer
 from ..coordinating.outcomes import Outcome
 from ..floors import HintsAsked, HintsGone
+from ..inspection import Block
 from ..merge import greatest
 from ..messages import Keep, Kept, Refusal
 from ..stamps import Clock
@@ -32,6 +33,7 @@ class _Asked(NamedTuple):
     operator: Peer
     question: HintsAsked
     left: set[int]
+    since_ms: int
 
 
 class Keeper:
@@ -71,16 +73,25 @@ class Keeper:
             return Refusal.FUTURE
         return self.hints.refusal(now_ms, hint)
 
-    def on_asked(self, sender: Peer, m: HintsAsked) -> list[Effect]:
+    def on_asked(self, now_ms: int, sender: Peer, m: HintsAsked) -> list[Effect]:
         """Promise to take no hint up to a floor; the answer waits for the obliged ones that are held (D69)."""
         before_ms = self.hints.promised_ms.get(m.range)
         left, gone = self.hints.promise(m.range, m.floor_ms)
-        self._asked[m.range] = _Asked(sender, m, left)
+        asked = self._asked.get(m.range)
+        since_ms = asked.since_ms if asked is not None else now_ms
+        self._asked[m.range] = _Asked(sender, m, left, since_ms)
         writes: list[Write] = [*map(_delete, gone)]
         promised_ms = self.hints.promised_ms[m.range]
         if promised_ms != before_ms:
             writes.append(Put(PROMISES, _bytes(m.range), _bytes(promised_ms)))
         return self._write(m.range, writes)
+
+    def blocks(self, index: int) -> Block | None:
+        """Say which hints the floor of a range waits for here."""
+        asked = self._asked.get(index)
+        if asked is None:
+            return None
+        return Block(f"{len(asked.left)} hints up to {asked.question.floor_ms} are not delivered", asked.since_ms)
 
     # --- replays ------------------------------------------------------------------------------------------
 

@@ -5,16 +5,19 @@ Stays out: operations of clients (`coordinating`), hints, the other ranges of th
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from ...base.effects import Effect, RowsDurable, RowsRead, RowsScanned, Send
-from ...base.ids import Address, Peer
+from ...base.ids import Address, Member, Peer
 from ..exchanging.messages import Given, Listed, Opened, Unanswered
 from ..floors import SyncAsked
+from ..inspection import Block
 from ..moving import Announced, Copied, CopyAsked, Known
 from ..stamps import Clock
 from ..standing import Standing
 from .copying import Copying
+from .mending import Mending
 from .pulls import LookedAt, Pulls, Taken
 from .removing import Removed
 from .syncing import Syncing
@@ -32,13 +35,14 @@ class Holder:
         self.pulls = Pulls(self.unit, clock.actor)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)
+        self.mending = Mending(self.unit, self.pulls)
         self._awaits: dict[Peer, Announced | CopyAsked] = {}    # operators, and the last thing that each asked
         self._silent = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, and no operator waits."""
-        exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle
+        exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle and self.mending.idle
         unit = self.unit
         return exchanges and unit.tree.settled and unit.removing.idle and not self._awaits
 
@@ -67,11 +71,29 @@ class Holder:
         effects = self.pulls.on_event(now_ms, m) if isinstance(m, Taken | LookedAt) else self.unit.on_event(m)
         return [*effects, *self._go_on(now_ms)]
 
+    @property
+    def exchanged_ms(self) -> int | None:
+        """When the last exchange began that leaves this owner lacking nothing of before; None: there is none (D74)."""
+        complete = [self.pulls.complete.get(member) for member in self.unit.standing.others]
+        known = [ms for ms in complete if ms is not None]
+        return min(known) if known and len(known) == len(complete) else None
+
+    def blocks(self) -> list[Block]:
+        """Say what keeps the floor from rising, as this member knows it."""
+        withdrawn = [Block("the disk of this owner is older than the floor (D71)", 0, self.unit.standing.me)]
+        return [
+            *(withdrawn if self.unit.durable.withdrawn else ()), *self.syncing.blocks(), *self.mending.blocks()]
+
+    def mend(self, now_ms: int, away: Container[Member]) -> list[Effect]:
+        """Pull from each other owner that is not away: it is the turn of this range (D74)."""
+        return self.mending.begin(now_ms, away)
+
     def on_tick(self, now_ms: int) -> list[Effect]:
         """Ask again what was not answered, give up a silent source, go on with trees and removals."""
         effects = self.unit.grow()
         self.copying.series.on_tick()
         self.syncing.series.on_tick()
+        self.mending.series.on_tick()
         if self.pulls.idle:
             self._silent = 0
         else:
@@ -80,11 +102,15 @@ class Holder:
                 self._silent = 0
                 self.copying.give_up()
                 self.syncing.give_up()
+                effects += self.mending.give_up()
             effects += self.pulls.resend(now_ms)
         return [*effects, *self._go_on(now_ms)]
 
     def _go_on(self, now_ms: int) -> list[Effect]:
-        return [*self.copying.go_on(now_ms), *self.syncing.go_on(now_ms), *self._answers()]
+        if not self.unit.standing.others:
+            self.pulls.complete.clear()     # rows that it took may have gone since
+        return [
+            *self.copying.go_on(now_ms), *self.syncing.go_on(now_ms), *self.mending.go_on(now_ms), *self._answers()]
 
     def _answers(self) -> list[Effect]:
         """Answer operators when what they wait for is durable."""

@@ -51,8 +51,9 @@ class Pulls:
     """The exchanges of one unit that are under way."""
 
     def __init__(self, unit: Unit, actor: Actor) -> None:
+        self.complete: dict[Member, int] = dict(unit.standing.exchanged)   # when the last whole exchange began
         self._unit = unit
-        self._running: dict[int, tuple[Pull, Then]] = {}
+        self._running: dict[int, tuple[Pull, Then, int]] = {}
         self._numbers = numbers_of(actor)
 
     @property
@@ -64,7 +65,7 @@ class Pulls:
         """Pull the whole range from a member; return the number of the exchange, and effects."""
         number, unit = next(self._numbers), self._unit
         pull = Pull(number, unit.address.id, source, unit.standing.record, unit.tree)
-        self._running[number] = pull, then
+        self._running[number] = pull, then, now_ms
         return number, self._run(now_ms, number, pull.begin())
 
     def on_answer(self, now_ms: int, sender: Peer, m: Answer) -> list[Effect]:
@@ -96,7 +97,7 @@ class Pulls:
     def resend(self, now_ms: int) -> list[Effect]:
         """Ask every source again for what it has not answered."""
         effects: list[Effect] = []
-        for number, (pull, _) in list(self._running.items()):
+        for number, (pull, _, _) in list(self._running.items()):
             effects += self._run(now_ms, number, pull.resend())
         return effects
 
@@ -113,7 +114,7 @@ class Pulls:
         return effects
 
     def _do(self, now_ms: int, number: int, step: Step) -> list[Effect]:
-        unit, (pull, then) = self._unit, self._running[number]
+        unit, (pull, then, began_ms) = self._unit, self._running[number]
         match step:
             case To(message):
                 return [Send(unit.address, pull.source, message)]
@@ -127,6 +128,8 @@ class Pulls:
                     unit.address.id, number, count, verdict))
             case Ended():
                 del self._running[number]
+                if step.outcome is Outcome.COMPLETE:
+                    self.complete[pull.source] = began_ms
                 return then(step)
 
 

@@ -21,6 +21,7 @@ def encode_standing(standing: Standing) -> bytes:
         "promise_ms": standing.promise_ms,
         "copying": standing.copying,
         "withdrawn": standing.withdrawn,
+        "exchanged": [[*member, ms] for member, ms in standing.exchanged],
     }).encode()
 
 
@@ -33,6 +34,7 @@ def decode_standing(data: bytes) -> Standing:
         return Standing(
             Member(*state["me"]), of_json(state["record"]), state["promise_ms"], state["copying"],
             state["withdrawn"],
+            tuple((Member(node, life), int(ms)) for node, life, ms in state.get("exchanged", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RemoteViolation(f"a stored standing is damaged: {error}") from error

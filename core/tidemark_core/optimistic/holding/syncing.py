@@ -9,6 +9,7 @@ from ...base.effects import Effect, Send
 from ...base.ids import Member, Peer
 from ..exchanging.pulling import Ended, Outcome
 from ..floors import SyncAsked, Synced
+from ..inspection import Block
 from .pulls import Pulls, Series, mismatch
 from .unit import Unit
 
@@ -23,6 +24,7 @@ class Syncing:
         self._operator: Peer | None = None
         self._left: dict[Member, None] = {}     # sources without a complete exchange
         self._mismatched = False    # the round never ends here
+        self._since_ms = 0
 
     @property
     def idle(self) -> bool:
@@ -36,9 +38,16 @@ class Syncing:
         self._operator = sender
         if self._asked != m:
             self.series.stop()
-            self._asked, self._mismatched = m, False
+            self._asked, self._mismatched, self._since_ms = m, False, now_ms
             self._left = dict.fromkeys(m.sources)
         return self.go_on(now_ms)
+
+    def blocks(self) -> list[Block]:
+        """Say which exchanges a round waits for here."""
+        if self._operator is None:
+            return []
+        what = f"an exchange with it has {'ended as a mismatch (D74)' if self._mismatched else 'not ended (D69)'}"
+        return [Block(what, self._since_ms, source) for source in self._left]
 
     def go_on(self, now_ms: int) -> list[Effect]:
         """Pull from the next source; say so when none is left."""

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
-from ...base.ids import Address, Peer
+from ...base.ids import Address, Member, Peer
 from ..cells import Meta, Place, Row, Sort, encode_place
 from ..exchanging.giving import on_open, on_sketch, on_want, unanswered
 from ..exchanging.messages import Open, Sketch, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
+from ..inspection import Facts, inspected
 from ..merge import greatest
-from ..messages import Load, RingTold, RowsWrite, Store
+from ..messages import Inspect, Load, RingTold, RowsWrite, Store
 from ..owner import Source, Verdict
 from ..ring import Range
 from ..stamps import Clock
@@ -79,6 +80,11 @@ class Unit:
             case PromiseAsked():
                 return self._hands.submit((), lambda _: self._promise(sender, m))
         return []
+
+    def inspect(self, sender: Peer, m: Inspect, facts: Facts) -> list[Effect]:
+        """Say what is here, also what the floor collects; the answer leaves when all that it shows is durable."""
+        return self._hands.submit(m.places, lambda held: Decided({}, (Send(
+            self.address, sender, inspected(m, self.standing.record, facts, self.standing, held)),)))
 
     def _store(self, now_ms: int, sender: Peer, m: Store, held: Mapping[Place, Row]) -> Decided:
         answer, rows = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
@@ -149,6 +155,17 @@ class Unit:
         if standing.record.version != version:
             return Decided({})   # another move has begun, and its copy with it
         return self._stand(standing._replace(copying=False), ())
+
+    def exchanged(self, began_ms: Mapping[Member, int]) -> list[Effect]:
+        """Note on disk when the last whole exchange with each other owner began (D74)."""
+        return self._hands.submit((), lambda _: self._exchanged(began_ms))
+
+    def _exchanged(self, began_ms: Mapping[Member, int]) -> Decided:
+        standing = self.standing
+        noted = tuple((member, began_ms[member]) for member in standing.others if member in began_ms)
+        if noted == standing.exchanged:
+            return Decided({})
+        return self._stand(standing._replace(exchanged=noted), ())
 
     def _stand(self, standing: Standing, writes: tuple[Write, ...], *then: Effect) -> Decided:
         self.standing = standing
