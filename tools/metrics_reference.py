@@ -32,6 +32,7 @@ def metrics_reference() -> str:
     node.watch_shards(list)
     node.watch_store(dict)
     node.watch_limbo(list)
+    node.watch_keyspaces(lambda: None, lambda: 0)
     node.watch_budgets([])
     node.watch_subscriptions(list)
     return "\n".join([

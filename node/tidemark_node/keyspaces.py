@@ -16,21 +16,24 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, cast
 from google.protobuf.message import Message
 from tidemark_core.base.ids import KEYSPACE_PLANE
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.optimistic.cells import NEVER
+from tidemark_core.optimistic.cells import NEVER, Place, Sort
 from tidemark_core.optimistic.coordinating import operations
+from tidemark_core.optimistic.coordinating.inspecting import Inspection, inspect
 from tidemark_core.optimistic.coordinating.operations import Page, Steps, Value
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.running import Policy
 from tidemark_core.optimistic.coordinating.writing import Done
-from tidemark_core.optimistic.plane import KeyspacePlane, Operate
+from tidemark_core.optimistic.plane import BLANK, KeyspacePlane, Operate
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tidemark_core.optimistic.stamps import ZERO
+from tidemark_core.optimistic.storing import of_element, of_string
 from tidemark_wire.identity import Role
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
 from .access import Access
 from .budgets import Budgets
 from .driver import RELOADING, STOPPING, Driver
+from .keyspace_views import explained, ranges_page, stamp_of
 from .methods import KEYSPACE, Method, Shape
 from .metrics import Metrics
 from .rings import TTL_MAX_MS, Keyspace, Rings
@@ -43,6 +46,7 @@ DEADLINE_SECONDS_MAX = 60.0
 MARGIN_SECONDS = 0.15
 """So long before the caller's deadline an operation ends, so that its outcome still arrives."""
 KEYS_MAX = 100
+RANGES_MAX = 256
 ROWS_MAX = 1_000
 KEYS_AT_ONCE = 8
 """So many keys of one call are read at the same time: their values are in memory before the answer has room."""
@@ -53,6 +57,7 @@ REQUEST_BYTES_MAX = 2 << 20
 WRITE_BYTES = 4 << 10
 READ_BYTES = 64 << 10
 PAGE_BYTES = 4 << 20
+EXPLAIN_BYTES = 1 << 20
 """An operation counts for so many in the budget, beside the bytes that its request brings."""
 
 Handler = Callable[["KeyspaceCalls", Any, Any], Awaitable[Any]]
@@ -214,9 +219,8 @@ class KeyspaceCalls:
         _check_element(request)
         _check_value(request.value, "value")
         expires_at_ms = self._expiry(call.keyspace, request, "ttl_ms")
-        plane = cast("KeyspacePlane", self._driver.core.planes[KEYSPACE_PLANE])
         steps = operations.put_element(
-            plane.actor, request.key, request.element, request.value, expires_at_ms, shown=request.shown)
+            self._plane.actor, request.key, request.element, request.value, expires_at_ms, shown=request.shown)
         cost = WRITE_BYTES + len(request.element) + len(request.value)
         return _written(await self._of_key(call, request.key, steps, cost))
 
@@ -252,6 +256,40 @@ class KeyspaceCalls:
         call = await self._call("Clear", request, context, w=request.w)
         _unused(r=request.r)
         return _written(await self._of_key(call, request.key, operations.clear(request.key), WRITE_BYTES))
+
+    # --- for people ---------------------------------------------------------------------------------------
+
+    @_answering
+    async def explain(self, request: Any, context: Any) -> bytes:
+        """Handler of the question what every node has of a key."""
+        call = await self._call("Explain", request, context)
+        _check_element(request)
+        key, index = request.key, call.range_of(request.key)
+        if request.HasField("element"):
+            place, *beside = reversed(of_element(key, request.element))
+        else:
+            place, *beside = *of_string(key), Place(Sort.META, key)
+        found = await self._of_key(call, key, inspect((place, *beside)), EXPLAIN_BYTES)
+        return await self._sent(call, context, explained(found, index, place, self._driver.now_ms()))
+
+    @_answering
+    async def ranges(self, request: Any, context: Any) -> bytes:
+        """Handler of one page of what this node knows of the ranges of a keyspace."""
+        call = await self._call("Ranges", request, context)
+        first, behind = request.first, len(call.keyspace.ranges)
+        if first >= behind:
+            raise _Invalid(f"first: {first}, the keyspace has ranges 0 to {behind - 1}")
+        if request.count_max > RANGES_MAX:
+            raise _Invalid(f"count_max: {request.count_max}, must be at most {RANGES_MAX}")
+        next_ = min(behind, first + (request.count_max or RANGES_MAX))
+        reports = [self._plane.report(call.keyspace.unit(index)) for index in range(first, next_)]
+        page = ranges_page(
+            self._driver.core.me, self._driver.now_ms(), first, reports, next_ if next_ < behind else None)
+        return await self._sent(call, context, page)
+
+    @property
+    def _plane(self) -> KeyspacePlane:
+        return cast("KeyspacePlane", self._driver.core.planes[KEYSPACE_PLANE])
 
     # --- what all of them do ------------------------------------------------------------------------------
 
@@ -333,13 +371,16 @@ class KeyspaceCalls:
         _read("Keyspaces.Elements", handler=elements, request=wire.ElementsRequest, response=wire.KeyspacePage),
         _write("Keyspaces.Clear", handler=clear, request=wire.KeyRequest, response=wire.KeyspaceWritten),
         _read("Keyspaces.Strings", handler=strings, request=wire.StringsRequest, response=wire.KeyspacePage),
+        _read("Keyspaces.Explain", handler=explain, request=wire.ExplainKeyRequest, response=wire.KeyExplained),
+        _read("Keyspaces.Ranges", handler=ranges, request=wire.RangesRequest, response=wire.RangesPage),
     )
 
 
-_GIVEN_UP: dict[str, Value | Page | Done] = {
+_GIVEN_UP: dict[str, Value | Page | Done | Inspection] = {
     **dict.fromkeys(("Get", "GetDel", "GetElement"), Value(Outcome.UNKNOWN)),
     **dict.fromkeys(("Elements", "Strings"), Page(Outcome.UNKNOWN)),
     **dict.fromkeys(("Set", "Unset", "Put", "Remove", "Clear"), Done(Outcome.UNKNOWN, ZERO, ())),
+    "Explain": Inspection(Outcome.UNKNOWN, BLANK, {}, ()),
 }
 
 
@@ -400,6 +441,5 @@ def _page(page: Page) -> wire.KeyspacePage:
 
 
 def _written(done: Done) -> wire.KeyspaceWritten:
-    ms, logical, node, start = done.stamp
-    stamp = wire.KeyspaceStamp(ms=ms, logical=logical, node=node, start=start) if done.stamp != ZERO else None
+    stamp = stamp_of(done.stamp) if done.stamp != ZERO else None
     return wire.KeyspaceWritten(outcome=done.outcome.value, stamp=stamp, stored=len(done.stored))

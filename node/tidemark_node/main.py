@@ -22,11 +22,13 @@ from pathlib import Path
 import grpc.aio
 import uvloop
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
-from tidemark_core.base.ids import Member
+from tidemark_core.base.ids import KEYSPACE_PLANE, Member
 from tidemark_core.base.limits import Limits
 from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore
+from tidemark_core.optimistic.inspection import Summary
+from tidemark_core.optimistic.plane import KeyspacePlane
 from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel, descriptors
@@ -220,6 +222,7 @@ class Node:
             *self._contributes(self),
         ))
         metrics.watch_shards(lambda: [driver.core.log.status(shard) for shard in driver.core.log.shards])
+        metrics.watch_keyspaces(lambda: _keyspaces_summary(driver), driver.now_ms)
         metrics.watch_limbo(lambda: _limbo_views(driver))
         metrics.watch_subscriptions(lambda: _subscriptions_views(driver))
         metrics.watch_store(lambda: driver.store.sizes() if driver.open else {})
@@ -285,6 +288,11 @@ def _tell(synchro: Synchro, rings: Rings) -> None:
     """Hand the core what the map says of shards and ranges."""
     synchro.tell()
     rings.tell()
+
+
+def _keyspaces_summary(driver: Driver) -> Summary | None:
+    plane = driver.core.planes.get(KEYSPACE_PLANE)
+    return plane.summary() if isinstance(plane, KeyspacePlane) else None
 
 
 def _limbo_views(driver: Driver) -> Iterator[LimboView]:

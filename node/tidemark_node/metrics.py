@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from tidemark_core.base.plane import STRANGER_REFUSED
 from tidemark_core.limbo.view import LimboView
+from tidemark_core.optimistic.inspection import Summary
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.budgets import Budget, Line
 
@@ -128,6 +129,10 @@ class Metrics:
         """Report what callers hold of each budget, by its name, at every scrape."""
         self.registry.register(_Budgets(budgets))
 
+    def watch_keyspaces(self, summary: Callable[[], Summary | None], now_ms: Callable[[], int]) -> None:
+        """Report repair and hints of all ranges together, from `summary` at every scrape; None: there is none now."""
+        self.registry.register(_Keyspaces(summary, now_ms))
+
     def watch_limbo(self, views: Callable[[], Iterable[LimboView]]) -> None:
         """Report what is appended and not yet confirmed on the shards led here, from `views` at every scrape."""
         self.registry.register(_Limbo(views))
@@ -177,6 +182,34 @@ class _Budgets(Collector):
             if isinstance(budget, Line):
                 waiting.add_metric([name], float(budget.waiting))
         yield from (used, limit, waiting, refused)
+
+
+class _Keyspaces(Collector):
+    def __init__(self, summary: Callable[[], Summary | None], now_ms: Callable[[], int]) -> None:
+        self._summary = summary
+        self._now_ms = now_ms
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._summary() or Summary()
+        age_ms = max(0, self._now_ms() - found.oldest_ms) if found.oldest_ms is not None else 0
+
+        def gauge(name: str, text: str, value: float) -> Metric:
+            return GaugeMetricFamily(f"tidemark_keyspace_{name}", text, value)
+
+        yield gauge("ranges", "Ranges of keyspaces that this node holds.", found.ranges)
+        yield gauge(
+            "exchange_oldest_age_seconds",
+            "Age of the oldest last complete exchange with all other owners, over the ranges that this node owns.",
+            age_ms / 1000)
+        yield gauge(
+            "ranges_late", "Ranges owned here whose last complete exchange is older than half of the grace.",
+            found.late)
+        yield gauge(
+            "ranges_need_repair", "Ranges of which this node has dropped hints, without a complete exchange since.",
+            found.need_repair)
+        yield gauge("hints", "Hints that this node keeps for owners.", found.hints)
+        yield gauge("hint_bytes", "Bytes of these hints.", found.hint_bytes)
+        yield gauge("tree_leaves", "Leaves of the digests of ranges in memory, at most 8 for 1,000 rows.", found.leaves)
 
 
 class _Limbo(Collector):

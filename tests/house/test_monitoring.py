@@ -39,6 +39,7 @@ def families() -> Iterator[Metric]:
     node.watch_shards(list)
     node.watch_store(dict)
     node.watch_limbo(list[LimboView])
+    node.watch_keyspaces(lambda: None, lambda: 0)
     node.watch_subscriptions(list)
     node.watch_budgets([("frame_bytes", Line("bytes of frames", 1))])
     yield from node.registry.collect()

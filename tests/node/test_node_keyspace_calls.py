@@ -75,7 +75,7 @@ class Client:
         "Get": wire.GetStringsRequest, "Set": wire.SetStringsRequest, "Unset": wire.KeyRequest,
         "GetDel": wire.KeyRequest, "Put": wire.PutElementRequest, "Remove": wire.ElementRequest,
         "GetElement": wire.ElementRequest, "Elements": wire.ElementsRequest, "Clear": wire.KeyRequest,
-        "Strings": wire.StringsRequest,
+        "Strings": wire.StringsRequest, "Explain": wire.ExplainKeyRequest, "Ranges": wire.RangesRequest,
     }
 
     def __init__(self, opened: grpc.aio.Channel) -> None:
@@ -303,6 +303,51 @@ async def test_operations_have_the_policy_of_the_keyspace_and_the_request(
     assert 20_000 < posted[0].timeout_ms < 30_000 and 4_000 < posted[1].timeout_ms <= 5_000
 
 
+async def test_people_see_the_ranges_of_a_node_page_by_page(client: Client, node: Node) -> None:
+    first = await client.call("Ranges", count_max=3)
+    rest = await client.call("Ranges", first=first.next)
+    assert ([0, 1, 2], 3) == ([each.range for each in first.ranges], first.next)
+    assert not rest.HasField("next") and (node.me.node, node.me.incarnation) == (
+        first.member.node, first.member.incarnation)
+    [shown] = rest.ranges
+    assert (3, "owner", 1, False, False, 0) == (
+        shown.range, shown.part, len(shown.own), shown.late, shown.needs_repair, len(shown.exchanges))
+    told = generate_latest(node.metrics.registry).decode()
+    for line in (f"ranges {RANGES}.0", "exchange_oldest_age_seconds 0.0", "ranges_late 0.0", "ranges_need_repair 0.0",
+                 "hints 0.0", "hint_bytes 0.0"):
+        assert f"\ntidemark_keyspace_{line}\n" in told, line
+
+
+async def test_people_see_owners_that_are_away_and_since_when(client: Client, node: Node) -> None:
+    await push(node, shard_map(node.me, *AWAY, w=2))
+    await client.set((b"k", b"v"), w=1)
+
+    async def blocked() -> Any:
+        shown = (await client.call("Ranges")).ranges[0]
+        return {each.member.node for each in shown.blocks if each.HasField("for_ms")} >= {"b", "c"} and shown
+
+    shown = await until(blocked, "both are away")
+    assert {"it is away (D70)"} == {each.what for each in shown.blocks} and not shown.HasField("exchanged_ms")
+    found = await client.call("Explain", key=b"k")
+    assert ("unknown", [True, False, False]) == (found.outcome, [each.answered for each in found.nodes])
+    assert found.shown and 1 == found.winner.value_bytes and "a" == found.winner.stamp.node
+    assert "tidemark_keyspace_exchange_oldest_age_seconds 0.0" not in generate_latest(node.metrics.registry).decode()
+
+
+async def test_people_see_why_an_element_is_shown(client: Client, node: Node) -> None:
+    await client.call("Put", key=b"k", element=b"e", value=b"v")
+    found = await client.call("Explain", key=b"k", element=b"e")
+    assert found.shown and "element" == found.winner.sort and node.me.node == found.winner.actor_node
+    assert (1, range_of(b"k", RANGES)) == (len(found.nodes), found.range) and not found.nodes[0].lacks
+    await client.call("Clear", key=b"k")
+    found = await client.call("Explain", key=b"k", element=b"e")
+    assert not found.shown and ("clear", True) == (found.winner.sort, found.winner.dead)
+    found = await client.call("Explain", key=b"k")
+    assert not found.HasField("winner") and ["clear"] == [each.sort for each in found.nodes[0].cells]
+    found = await client.call("Explain", key=b"nothing")
+    assert ("ok", False, "no owner that has answered holds a cell") == (found.outcome, found.shown, found.why)
+
+
 async def test_operations_are_counted(client: Client, node: Node) -> None:
     await client.set((b"k", b"v"), (b"l", b"v"))
     await client.call("Remove", key=b"k", element=b"e")
@@ -388,6 +433,11 @@ LONG = bytes(KEY_BYTES_MAX + 1)
     ("Strings", {"range": RANGES}, Reason.INVALID_SPEC, "range: 4, the keyspace has ranges 0 to 3"),
     ("Strings", {"r": 2}, Reason.INVALID_SPEC, "r: 2 owners are wanted, range 0 has 1"),
     ("Strings", {"first": LONG + b"x"}, Reason.INVALID_SPEC, "first: 1026 bytes"),
+    ("Explain", {"key": b""}, Reason.INVALID_SPEC, "key: 0 bytes"),
+    ("Explain", {"key": b"k", "element": LONG}, Reason.INVALID_SPEC, "element: 1025 bytes"),
+    ("Explain", {"keyspace": "other", "key": b"k"}, Reason.UNKNOWN_KEYSPACE, "keyspace 'other' is not in shard map"),
+    ("Ranges", {"first": RANGES}, Reason.INVALID_SPEC, "first: 4, the keyspace has ranges 0 to 3"),
+    ("Ranges", {"count_max": 257}, Reason.INVALID_SPEC, "count_max: 257, must be at most 256"),
 ])
 async def test_what_is_wrong_is_refused_by_its_field_and_changes_nothing(
     client: Client, node: Node, method: str, fields: dict[str, Any], reason: Reason, text: str
@@ -493,8 +543,8 @@ async def test_a_caller_may_do_what_the_lists_of_the_keyspace_say(tmp_path: Path
     folder = Path(certificates.settings(Kind.NODE, "a").cert).parent
     lists = common_pb2.GroupAccess(readers=["rita", "gwen"], writers=["will", "gwen"], admins=["anna"])
     elsewhere = common_pb2.GroupAccess(readers=["eve"], writers=["eve"])
-    reads, writes, both = {"Get", "GetElement", "Elements", "Strings"}, {"Set", "Unset", "Put", "Remove", "Clear"}, {
-        "GetDel"}
+    reads = {"Get", "GetElement", "Elements", "Strings", "Explain", "Ranges"}
+    writes, both = {"Set", "Unset", "Put", "Remove", "Clear"}, {"GetDel"}
     expected = {
         "rita": reads, "will": writes, "gwen": reads | writes | both, "anna": reads | writes | both, "eve": set(),
     }

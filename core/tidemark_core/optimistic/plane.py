@@ -204,7 +204,7 @@ class KeyspacePlane:
         since = [ms for unit in self.holders if (ms := self._waits_since(unit)) is not None]
         hints = self._keeper.hints
         return Summary(
-            len(self.holders), min(since, default=None), sum(self._late(unit) for unit in self.holders),
+            len(self.holders), min(since, default=None), sum(map(self._is_late, since)),
             len(hints.dropped), len(hints.held), hints.bytes,
             sum(holder.unit.tree.leaves for holder in self.holders.values()))
 
@@ -218,7 +218,10 @@ class KeyspacePlane:
 
     def _late(self, unit: int) -> bool:
         since_ms = self._waits_since(unit)
-        return since_ms is not None and self._now_ms - since_ms > self.limits.grace_ms // 2
+        return since_ms is not None and self._is_late(since_ms)
+
+    def _is_late(self, since_ms: int) -> bool:
+        return self._now_ms - since_ms > self.limits.grace_ms // 2
 
     def _blocks(self, unit: int) -> Iterator[Block]:
         record, holder = self.records.get(unit, BLANK), self.holders.get(unit)
@@ -277,10 +280,11 @@ class KeyspacePlane:
             case Assign(unit, record):
                 return self._assign(now_ms, unit, record)
             case Cluster(members):
+                known = self._coordinator.nodes
                 self._coordinator.nodes = (self.me, *(member for member in members if member != self.me))
-                for member in list(self._away):
-                    self._away.pop(member)      # its address may be known now
-                    self._hasten(now_ms, member)
+                for member in members:
+                    if member not in known and self._away.pop(member, None) is not None:
+                        self._hasten(now_ms, member)    # its address was not known
                 return []
             case TimerFired(_, name):
                 if name == TICK:

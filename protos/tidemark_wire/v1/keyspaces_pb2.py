@@ -22,45 +22,64 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tidemark_wire.v1 import common_pb2 as tidemark__wire_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidemark_wire/v1/keyspaces.proto\x12\x0btidemark.v1\"I\n\rKeyspaceStamp\x12\n\n\x02ms\x18\x01 \x01(\x12\x12\x0f\n\x07logical\x18\x02 \x01(\r\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05start\x18\x04 \x01(\x0c\"]\n\x0fKeyspaceWritten\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.tidemark.v1.KeyspaceStamp\x12\x0e\n\x06stored\x18\x03 \x01(\r\">\n\rKeyspaceValue\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\",\n\rKeyspaceEntry\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"h\n\x0cKeyspacePage\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12+\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1a.tidemark.v1.KeyspaceEntry\x12\x11\n\x04next\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_next\"S\n\x11GetStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\"@\n\x12GetStringsResponse\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.tidemark.v1.KeyspaceValue\"G\n\tSetString\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x13\n\x06ttl_ms\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\t\n\x07_ttl_ms\"l\n\x11SetStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12%\n\x05items\x18\x05 \x03(\x0b\x32\x16.tidemark.v1.SetString\"C\n\x12SetStringsResponse\x12-\n\x07written\x18\x01 \x03(\x0b\x32\x1c.tidemark.v1.KeyspaceWritten\"V\n\nKeyRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\"k\n\x0e\x45lementRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\x0f\n\x07\x65lement\x18\x06 \x01(\x0c\"\xa1\x01\n\x11PutElementRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\x0f\n\x07\x65lement\x18\x06 \x01(\x0c\x12\r\n\x05value\x18\x07 \x01(\x0c\x12\x13\n\x06ttl_ms\x18\x08 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05shown\x18\t \x01(\x08\x42\t\n\x07_ttl_ms\"r\n\x0f\x45lementsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\r\n\x05\x66irst\x18\x06 \x01(\x0c\x12\x11\n\tcount_max\x18\x07 \x01(\r\"s\n\x0eStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\r\n\x05range\x18\x05 \x01(\r\x12\r\n\x05\x66irst\x18\x06 \x01(\x0c\x12\x11\n\tcount_max\x18\x07 \x01(\r2\xb3\x05\n\tKeyspaces\x12\x46\n\x03Get\x12\x1e.tidemark.v1.GetStringsRequest\x1a\x1f.tidemark.v1.GetStringsResponse\x12\x46\n\x03Set\x12\x1e.tidemark.v1.SetStringsRequest\x1a\x1f.tidemark.v1.SetStringsResponse\x12>\n\x05Unset\x12\x17.tidemark.v1.KeyRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12=\n\x06GetDel\x12\x17.tidemark.v1.KeyRequest\x1a\x1a.tidemark.v1.KeyspaceValue\x12\x43\n\x03Put\x12\x1e.tidemark.v1.PutElementRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x43\n\x06Remove\x12\x1b.tidemark.v1.ElementRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x45\n\nGetElement\x12\x1b.tidemark.v1.ElementRequest\x1a\x1a.tidemark.v1.KeyspaceValue\x12\x43\n\x08\x45lements\x12\x1c.tidemark.v1.ElementsRequest\x1a\x19.tidemark.v1.KeyspacePage\x12>\n\x05\x43lear\x12\x17.tidemark.v1.KeyRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x41\n\x07Strings\x12\x1b.tidemark.v1.StringsRequest\x1a\x19.tidemark.v1.KeyspacePageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidemark_wire/v1/keyspaces.proto\x12\x0btidemark.v1\x1a\x1dtidemark_wire/v1/common.proto\"I\n\rKeyspaceStamp\x12\n\n\x02ms\x18\x01 \x01(\x12\x12\x0f\n\x07logical\x18\x02 \x01(\r\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05start\x18\x04 \x01(\x0c\"]\n\x0fKeyspaceWritten\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.tidemark.v1.KeyspaceStamp\x12\x0e\n\x06stored\x18\x03 \x01(\r\">\n\rKeyspaceValue\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\",\n\rKeyspaceEntry\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"h\n\x0cKeyspacePage\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12+\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1a.tidemark.v1.KeyspaceEntry\x12\x11\n\x04next\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_next\"S\n\x11GetStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\"@\n\x12GetStringsResponse\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.tidemark.v1.KeyspaceValue\"G\n\tSetString\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x13\n\x06ttl_ms\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\t\n\x07_ttl_ms\"l\n\x11SetStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12%\n\x05items\x18\x05 \x03(\x0b\x32\x16.tidemark.v1.SetString\"C\n\x12SetStringsResponse\x12-\n\x07written\x18\x01 \x03(\x0b\x32\x1c.tidemark.v1.KeyspaceWritten\"V\n\nKeyRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\"k\n\x0e\x45lementRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\x0f\n\x07\x65lement\x18\x06 \x01(\x0c\"\xa1\x01\n\x11PutElementRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01w\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\x0f\n\x07\x65lement\x18\x06 \x01(\x0c\x12\r\n\x05value\x18\x07 \x01(\x0c\x12\x13\n\x06ttl_ms\x18\x08 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05shown\x18\t \x01(\x08\x42\t\n\x07_ttl_ms\"r\n\x0f\x45lementsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\r\n\x05\x66irst\x18\x06 \x01(\x0c\x12\x11\n\tcount_max\x18\x07 \x01(\r\"s\n\x0eStringsRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\t\n\x01r\x18\x03 \x01(\r\x12\r\n\x05range\x18\x05 \x01(\r\x12\r\n\x05\x66irst\x18\x06 \x01(\x0c\x12\x11\n\tcount_max\x18\x07 \x01(\r\"i\n\x11\x45xplainKeyRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x0c\x12\x14\n\x07\x65lement\x18\x06 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_element\"\xc7\x01\n\x08SeenCell\x12\x0c\n\x04sort\x18\x01 \x01(\t\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.tidemark.v1.KeyspaceStamp\x12\x0c\n\x04\x64\x65\x61\x64\x18\x03 \x01(\x08\x12\x15\n\rexpires_at_ms\x18\x04 \x01(\x12\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cvalue_digest\x18\x06 \x01(\x06\x12\t\n\x01n\x18\x07 \x01(\x04\x12\x12\n\nactor_node\x18\x08 \x01(\t\x12\x13\n\x0b\x61\x63tor_start\x18\t \x01(\x0c\"\xba\x02\n\rExplainedNode\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.tidemark.v1.Member\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x08\x12\x0c\n\x04part\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x10\n\x08\x66loor_ms\x18\x05 \x01(\x12\x12\x12\n\npromise_ms\x18\x06 \x01(\x12\x12\x14\n\x0c\x65xchanged_ms\x18\x07 \x01(\x12\x12\x14\n\x0cneeds_repair\x18\x08 \x01(\x08\x12$\n\x05\x63\x65lls\x18\t \x03(\x0b\x32\x15.tidemark.v1.SeenCell\x12\x12\n\ncells_more\x18\n \x01(\x04\x12$\n\x05hints\x18\x0b \x03(\x0b\x32\x15.tidemark.v1.SeenCell\x12\x12\n\nhints_more\x18\x0c \x01(\x04\x12\r\n\x05lacks\x18\r \x01(\x08\"\x95\x02\n\x0cKeyExplained\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\r\n\x05range\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12 \n\x03own\x18\x04 \x03(\x0b\x32\x13.tidemark.v1.Member\x12$\n\x07pending\x18\x05 \x03(\x0b\x32\x13.tidemark.v1.Member\x12)\n\x05nodes\x18\x06 \x03(\x0b\x32\x1a.tidemark.v1.ExplainedNode\x12*\n\x06winner\x18\x07 \x01(\x0b\x32\x15.tidemark.v1.SeenCellH\x00\x88\x01\x01\x12\r\n\x05shown\x18\x08 \x01(\x08\x12\x0b\n\x03why\x18\t \x01(\t\x12\x0e\n\x06now_ms\x18\n \x01(\x12\x42\t\n\x07_winner\"X\n\rRangesRequest\x12\x10\n\x08keyspace\x18\x01 \x01(\t\x12\x13\n\x0bkeyspace_id\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\r\x12\x11\n\tcount_max\x18\x04 \x01(\r\"_\n\nRangeBlock\x12\x0c\n\x04what\x18\x01 \x01(\t\x12#\n\x06member\x18\x02 \x01(\x0b\x32\x13.tidemark.v1.Member\x12\x13\n\x06\x66or_ms\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\t\n\x07_for_ms\"X\n\rRangeExchange\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.tidemark.v1.Member\x12\x15\n\x08\x62\x65gan_ms\x18\x02 \x01(\x12H\x00\x88\x01\x01\x42\x0b\n\t_began_ms\"\xb7\x03\n\nRangeShown\x12\r\n\x05range\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04part\x18\x03 \x01(\t\x12 \n\x03own\x18\x04 \x03(\x0b\x32\x13.tidemark.v1.Member\x12$\n\x07pending\x18\x05 \x03(\x0b\x32\x13.tidemark.v1.Member\x12\x10\n\x08\x66loor_ms\x18\x06 \x01(\x12\x12\x12\n\npromise_ms\x18\x07 \x01(\x12\x12\x19\n\x0c\x65xchanged_ms\x18\x08 \x01(\x12H\x00\x88\x01\x01\x12-\n\texchanges\x18\t \x03(\x0b\x32\x1a.tidemark.v1.RangeExchange\x12\x0c\n\x04late\x18\n \x01(\x08\x12\x14\n\x0cneeds_repair\x18\x0b \x01(\x08\x12\r\n\x05hints\x18\x0c \x01(\x04\x12\x12\n\nhint_bytes\x18\r \x01(\x04\x12\x1b\n\x0eoldest_hint_ms\x18\x0e \x01(\x12H\x01\x88\x01\x01\x12\x12\n\nhints_lost\x18\x0f \x01(\x04\x12\'\n\x06\x62locks\x18\x10 \x03(\x0b\x32\x17.tidemark.v1.RangeBlockB\x0f\n\r_exchanged_msB\x11\n\x0f_oldest_hint_ms\"\x86\x01\n\nRangesPage\x12#\n\x06member\x18\x01 \x01(\x0b\x32\x13.tidemark.v1.Member\x12\x0e\n\x06now_ms\x18\x02 \x01(\x12\x12\'\n\x06ranges\x18\x03 \x03(\x0b\x32\x17.tidemark.v1.RangeShown\x12\x11\n\x04next\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_next2\xb8\x06\n\tKeyspaces\x12\x46\n\x03Get\x12\x1e.tidemark.v1.GetStringsRequest\x1a\x1f.tidemark.v1.GetStringsResponse\x12\x46\n\x03Set\x12\x1e.tidemark.v1.SetStringsRequest\x1a\x1f.tidemark.v1.SetStringsResponse\x12>\n\x05Unset\x12\x17.tidemark.v1.KeyRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12=\n\x06GetDel\x12\x17.tidemark.v1.KeyRequest\x1a\x1a.tidemark.v1.KeyspaceValue\x12\x43\n\x03Put\x12\x1e.tidemark.v1.PutElementRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x43\n\x06Remove\x12\x1b.tidemark.v1.ElementRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x45\n\nGetElement\x12\x1b.tidemark.v1.ElementRequest\x1a\x1a.tidemark.v1.KeyspaceValue\x12\x43\n\x08\x45lements\x12\x1c.tidemark.v1.ElementsRequest\x1a\x19.tidemark.v1.KeyspacePage\x12>\n\x05\x43lear\x12\x17.tidemark.v1.KeyRequest\x1a\x1c.tidemark.v1.KeyspaceWritten\x12\x41\n\x07Strings\x12\x1b.tidemark.v1.StringsRequest\x1a\x19.tidemark.v1.KeyspacePage\x12\x44\n\x07\x45xplain\x12\x1e.tidemark.v1.ExplainKeyRequest\x1a\x19.tidemark.v1.KeyExplained\x12=\n\x06Ranges\x12\x1a.tidemark.v1.RangesRequest\x1a\x17.tidemark.v1.RangesPageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidemark_wire.v1.keyspaces_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KEYSPACESTAMP']._serialized_start=49
-  _globals['_KEYSPACESTAMP']._serialized_end=122
-  _globals['_KEYSPACEWRITTEN']._serialized_start=124
-  _globals['_KEYSPACEWRITTEN']._serialized_end=217
-  _globals['_KEYSPACEVALUE']._serialized_start=219
-  _globals['_KEYSPACEVALUE']._serialized_end=281
-  _globals['_KEYSPACEENTRY']._serialized_start=283
-  _globals['_KEYSPACEENTRY']._serialized_end=327
-  _globals['_KEYSPACEPAGE']._serialized_start=329
-  _globals['_KEYSPACEPAGE']._serialized_end=433
-  _globals['_GETSTRINGSREQUEST']._serialized_start=435
-  _globals['_GETSTRINGSREQUEST']._serialized_end=518
-  _globals['_GETSTRINGSRESPONSE']._serialized_start=520
-  _globals['_GETSTRINGSRESPONSE']._serialized_end=584
-  _globals['_SETSTRING']._serialized_start=586
-  _globals['_SETSTRING']._serialized_end=657
-  _globals['_SETSTRINGSREQUEST']._serialized_start=659
-  _globals['_SETSTRINGSREQUEST']._serialized_end=767
-  _globals['_SETSTRINGSRESPONSE']._serialized_start=769
-  _globals['_SETSTRINGSRESPONSE']._serialized_end=836
-  _globals['_KEYREQUEST']._serialized_start=838
-  _globals['_KEYREQUEST']._serialized_end=924
-  _globals['_ELEMENTREQUEST']._serialized_start=926
-  _globals['_ELEMENTREQUEST']._serialized_end=1033
-  _globals['_PUTELEMENTREQUEST']._serialized_start=1036
-  _globals['_PUTELEMENTREQUEST']._serialized_end=1197
-  _globals['_ELEMENTSREQUEST']._serialized_start=1199
-  _globals['_ELEMENTSREQUEST']._serialized_end=1313
-  _globals['_STRINGSREQUEST']._serialized_start=1315
-  _globals['_STRINGSREQUEST']._serialized_end=1430
-  _globals['_KEYSPACES']._serialized_start=1433
-  _globals['_KEYSPACES']._serialized_end=2124
+  _globals['_KEYSPACESTAMP']._serialized_start=80
+  _globals['_KEYSPACESTAMP']._serialized_end=153
+  _globals['_KEYSPACEWRITTEN']._serialized_start=155
+  _globals['_KEYSPACEWRITTEN']._serialized_end=248
+  _globals['_KEYSPACEVALUE']._serialized_start=250
+  _globals['_KEYSPACEVALUE']._serialized_end=312
+  _globals['_KEYSPACEENTRY']._serialized_start=314
+  _globals['_KEYSPACEENTRY']._serialized_end=358
+  _globals['_KEYSPACEPAGE']._serialized_start=360
+  _globals['_KEYSPACEPAGE']._serialized_end=464
+  _globals['_GETSTRINGSREQUEST']._serialized_start=466
+  _globals['_GETSTRINGSREQUEST']._serialized_end=549
+  _globals['_GETSTRINGSRESPONSE']._serialized_start=551
+  _globals['_GETSTRINGSRESPONSE']._serialized_end=615
+  _globals['_SETSTRING']._serialized_start=617
+  _globals['_SETSTRING']._serialized_end=688
+  _globals['_SETSTRINGSREQUEST']._serialized_start=690
+  _globals['_SETSTRINGSREQUEST']._serialized_end=798
+  _globals['_SETSTRINGSRESPONSE']._serialized_start=800
+  _globals['_SETSTRINGSRESPONSE']._serialized_end=867
+  _globals['_KEYREQUEST']._serialized_start=869
+  _globals['_KEYREQUEST']._serialized_end=955
+  _globals['_ELEMENTREQUEST']._serialized_start=957
+  _globals['_ELEMENTREQUEST']._serialized_end=1064
+  _globals['_PUTELEMENTREQUEST']._serialized_start=1067
+  _globals['_PUTELEMENTREQUEST']._serialized_end=1228
+  _globals['_ELEMENTSREQUEST']._serialized_start=1230
+  _globals['_ELEMENTSREQUEST']._serialized_end=1344
+  _globals['_STRINGSREQUEST']._serialized_start=1346
+  _globals['_STRINGSREQUEST']._serialized_end=1461
+  _globals['_EXPLAINKEYREQUEST']._serialized_start=1463
+  _globals['_EXPLAINKEYREQUEST']._serialized_end=1568
+  _globals['_SEENCELL']._serialized_start=1571
+  _globals['_SEENCELL']._serialized_end=1770
+  _globals['_EXPLAINEDNODE']._serialized_start=1773
+  _globals['_EXPLAINEDNODE']._serialized_end=2087
+  _globals['_KEYEXPLAINED']._serialized_start=2090
+  _globals['_KEYEXPLAINED']._serialized_end=2367
+  _globals['_RANGESREQUEST']._serialized_start=2369
+  _globals['_RANGESREQUEST']._serialized_end=2457
+  _globals['_RANGEBLOCK']._serialized_start=2459
+  _globals['_RANGEBLOCK']._serialized_end=2554
+  _globals['_RANGEEXCHANGE']._serialized_start=2556
+  _globals['_RANGEEXCHANGE']._serialized_end=2644
+  _globals['_RANGESHOWN']._serialized_start=2647
+  _globals['_RANGESHOWN']._serialized_end=3086
+  _globals['_RANGESPAGE']._serialized_start=3089
+  _globals['_RANGESPAGE']._serialized_end=3223
+  _globals['_KEYSPACES']._serialized_start=3226
+  _globals['_KEYSPACES']._serialized_end=4050
 # @@protoc_insertion_point(module_scope)

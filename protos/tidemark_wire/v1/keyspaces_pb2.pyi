@@ -15,6 +15,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from tidemark_wire.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -479,3 +480,423 @@ class StringsRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StringsRequest: _TypeAlias = StringsRequest  # noqa: Y015
+
+@_typing.final
+class ExplainKeyRequest(_message.Message):
+    """--- for people: nothing of it is a promise"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    ELEMENT_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    key: _builtins.bytes
+    element: _builtins.bytes
+    """unset: the String of the key"""
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+        element: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_element", b"_element", "element", b"element"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_element", b"_element", "element", b"element", "key", b"key", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__element: _TypeAlias = _typing.Literal["element"]  # noqa: Y015
+    _WhichOneofArgType__element: _TypeAlias = _typing.Literal["_element", b"_element"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__element) -> _WhichOneofReturnType__element | None: ...
+
+Global___ExplainKeyRequest: _TypeAlias = ExplainKeyRequest  # noqa: Y015
+
+@_typing.final
+class SeenCell(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SORT_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    DEAD_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    VALUE_BYTES_FIELD_NUMBER: _builtins.int
+    VALUE_DIGEST_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    ACTOR_NODE_FIELD_NUMBER: _builtins.int
+    ACTOR_START_FIELD_NUMBER: _builtins.int
+    sort: _builtins.str
+    """"string", "element", or "clear": of all elements of the key"""
+    dead: _builtins.bool
+    """a delete"""
+    expires_at_ms: _builtins.int
+    """0: it stays"""
+    value_bytes: _builtins.int
+    value_digest: _builtins.int
+    """equal values have equal ones"""
+    n: _builtins.int
+    """of the dot of an element"""
+    actor_node: _builtins.str
+    """of an element: the run of a node that wrote the cell"""
+    actor_start: _builtins.bytes
+    @_builtins.property
+    def stamp(self) -> Global___KeyspaceStamp: ...
+    def __init__(
+        self,
+        *,
+        sort: _builtins.str = ...,
+        stamp: Global___KeyspaceStamp | None = ...,
+        dead: _builtins.bool = ...,
+        expires_at_ms: _builtins.int = ...,
+        value_bytes: _builtins.int = ...,
+        value_digest: _builtins.int = ...,
+        n: _builtins.int = ...,
+        actor_node: _builtins.str = ...,
+        actor_start: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stamp", b"stamp"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_node", b"actor_node", "actor_start", b"actor_start", "dead", b"dead", "expires_at_ms", b"expires_at_ms", "n", b"n", "sort", b"sort", "stamp", b"stamp", "value_bytes", b"value_bytes", "value_digest", b"value_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeenCell: _TypeAlias = SeenCell  # noqa: Y015
+
+@_typing.final
+class ExplainedNode(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FLOOR_MS_FIELD_NUMBER: _builtins.int
+    PROMISE_MS_FIELD_NUMBER: _builtins.int
+    EXCHANGED_MS_FIELD_NUMBER: _builtins.int
+    NEEDS_REPAIR_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    CELLS_MORE_FIELD_NUMBER: _builtins.int
+    HINTS_FIELD_NUMBER: _builtins.int
+    HINTS_MORE_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
+    answered: _builtins.bool
+    """the rest is unset where it did not answer in time"""
+    part: _builtins.str
+    """"owner", "pending", "copying", "withdrawn", "none" """
+    version: _builtins.int
+    """of the record that it acts under"""
+    floor_ms: _builtins.int
+    promise_ms: _builtins.int
+    exchanged_ms: _builtins.int
+    """begin of its last complete exchange; 0: there is none"""
+    needs_repair: _builtins.bool
+    """it has dropped hints of the range, and no complete exchange followed"""
+    cells_more: _builtins.int
+    """that are not shown"""
+    hints_more: _builtins.int
+    lacks: _builtins.bool
+    """it is an owner or a pending one, and does not hold the winner"""
+    @_builtins.property
+    def member(self) -> _common_pb2.Member: ...
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeenCell]:
+        """on its disk, also what its floor collects; the newest first"""
+
+    @_builtins.property
+    def hints(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeenCell]:
+        """that it keeps for owners; a hint names no owner"""
+
+    def __init__(
+        self,
+        *,
+        member: _common_pb2.Member | None = ...,
+        answered: _builtins.bool = ...,
+        part: _builtins.str = ...,
+        version: _builtins.int = ...,
+        floor_ms: _builtins.int = ...,
+        promise_ms: _builtins.int = ...,
+        exchanged_ms: _builtins.int = ...,
+        needs_repair: _builtins.bool = ...,
+        cells: _abc.Iterable[Global___SeenCell] | None = ...,
+        cells_more: _builtins.int = ...,
+        hints: _abc.Iterable[Global___SeenCell] | None = ...,
+        hints_more: _builtins.int = ...,
+        lacks: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "cells", b"cells", "cells_more", b"cells_more", "exchanged_ms", b"exchanged_ms", "floor_ms", b"floor_ms", "hints", b"hints", "hints_more", b"hints_more", "lacks", b"lacks", "member", b"member", "needs_repair", b"needs_repair", "part", b"part", "promise_ms", b"promise_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainedNode: _TypeAlias = ExplainedNode  # noqa: Y015
+
+@_typing.final
+class KeyExplained(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    WINNER_FIELD_NUMBER: _builtins.int
+    SHOWN_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    """"unknown": some owner has not answered"""
+    range: _builtins.int
+    version: _builtins.int
+    """of the record that the coordinator knows"""
+    shown: _builtins.bool
+    """a read of all owners that answered shows the value of the winner"""
+    why: _builtins.str
+    now_ms: _builtins.int
+    """the coordinator's clock"""
+    @_builtins.property
+    def own(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]:
+        """of an open move"""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainedNode]:
+        """owners first; at most 64"""
+
+    @_builtins.property
+    def winner(self) -> Global___SeenCell: ...
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        range: _builtins.int = ...,
+        version: _builtins.int = ...,
+        own: _abc.Iterable[_common_pb2.Member] | None = ...,
+        pending: _abc.Iterable[_common_pb2.Member] | None = ...,
+        nodes: _abc.Iterable[Global___ExplainedNode] | None = ...,
+        winner: Global___SeenCell | None = ...,
+        shown: _builtins.bool = ...,
+        why: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_winner", b"_winner", "winner", b"winner"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_winner", b"_winner", "nodes", b"nodes", "now_ms", b"now_ms", "outcome", b"outcome", "own", b"own", "pending", b"pending", "range", b"range", "shown", b"shown", "version", b"version", "why", b"why", "winner", b"winner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__winner: _TypeAlias = _typing.Literal["winner"]  # noqa: Y015
+    _WhichOneofArgType__winner: _TypeAlias = _typing.Literal["_winner", b"_winner"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__winner) -> _WhichOneofReturnType__winner | None: ...
+
+Global___KeyExplained: _TypeAlias = KeyExplained  # noqa: Y015
+
+@_typing.final
+class RangesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    COUNT_MAX_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    first: _builtins.int
+    """index of the first range wanted"""
+    count_max: _builtins.int
+    """up to 256; 0: 256"""
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        first: _builtins.int = ...,
+        count_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_max", b"count_max", "first", b"first", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RangesRequest: _TypeAlias = RangesRequest  # noqa: Y015
+
+@_typing.final
+class RangeBlock(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    FOR_MS_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    """keeps the floor from rising"""
+    for_ms: _builtins.int
+    """unset: this node does not know for how long"""
+    @_builtins.property
+    def member(self) -> _common_pb2.Member:
+        """that the floor waits for"""
+
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        member: _common_pb2.Member | None = ...,
+        for_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "for_ms", b"for_ms", "member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "for_ms", b"for_ms", "member", b"member", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__for_ms: _TypeAlias = _typing.Literal["for_ms"]  # noqa: Y015
+    _WhichOneofArgType__for_ms: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__for_ms) -> _WhichOneofReturnType__for_ms | None: ...
+
+Global___RangeBlock: _TypeAlias = RangeBlock  # noqa: Y015
+
+@_typing.final
+class RangeExchange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    BEGAN_MS_FIELD_NUMBER: _builtins.int
+    began_ms: _builtins.int
+    """unset: no complete exchange"""
+    @_builtins.property
+    def member(self) -> _common_pb2.Member: ...
+    def __init__(
+        self,
+        *,
+        member: _common_pb2.Member | None = ...,
+        began_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms", "began_ms", b"began_ms", "member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms", "began_ms", b"began_ms", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__began_ms: _TypeAlias = _typing.Literal["began_ms"]  # noqa: Y015
+    _WhichOneofArgType__began_ms: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__began_ms) -> _WhichOneofReturnType__began_ms | None: ...
+
+Global___RangeExchange: _TypeAlias = RangeExchange  # noqa: Y015
+
+@_typing.final
+class RangeShown(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    FLOOR_MS_FIELD_NUMBER: _builtins.int
+    PROMISE_MS_FIELD_NUMBER: _builtins.int
+    EXCHANGED_MS_FIELD_NUMBER: _builtins.int
+    EXCHANGES_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    NEEDS_REPAIR_FIELD_NUMBER: _builtins.int
+    HINTS_FIELD_NUMBER: _builtins.int
+    HINT_BYTES_FIELD_NUMBER: _builtins.int
+    OLDEST_HINT_MS_FIELD_NUMBER: _builtins.int
+    HINTS_LOST_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    range: _builtins.int
+    version: _builtins.int
+    part: _builtins.str
+    """of this node, as of ExplainedNode"""
+    floor_ms: _builtins.int
+    promise_ms: _builtins.int
+    exchanged_ms: _builtins.int
+    """begin of the last exchange that left this owner lacking nothing of before"""
+    late: _builtins.bool
+    """exchanged_ms is longer ago than half of the grace"""
+    needs_repair: _builtins.bool
+    hints: _builtins.int
+    """kept here for owners of the range"""
+    hint_bytes: _builtins.int
+    oldest_hint_ms: _builtins.int
+    hints_lost: _builtins.int
+    """counted for a write, and overtaken by a floor here"""
+    @_builtins.property
+    def own(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]: ...
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]:
+        """of an open move"""
+
+    @_builtins.property
+    def exchanges(self) -> _containers.RepeatedCompositeFieldContainer[Global___RangeExchange]:
+        """with each other owner, where this node is one"""
+
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RangeBlock]: ...
+    def __init__(
+        self,
+        *,
+        range: _builtins.int = ...,
+        version: _builtins.int = ...,
+        part: _builtins.str = ...,
+        own: _abc.Iterable[_common_pb2.Member] | None = ...,
+        pending: _abc.Iterable[_common_pb2.Member] | None = ...,
+        floor_ms: _builtins.int = ...,
+        promise_ms: _builtins.int = ...,
+        exchanged_ms: _builtins.int | None = ...,
+        exchanges: _abc.Iterable[Global___RangeExchange] | None = ...,
+        late: _builtins.bool = ...,
+        needs_repair: _builtins.bool = ...,
+        hints: _builtins.int = ...,
+        hint_bytes: _builtins.int = ...,
+        oldest_hint_ms: _builtins.int | None = ...,
+        hints_lost: _builtins.int = ...,
+        blocks: _abc.Iterable[Global___RangeBlock] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exchanged_ms", b"_exchanged_ms", "_oldest_hint_ms", b"_oldest_hint_ms", "exchanged_ms", b"exchanged_ms", "oldest_hint_ms", b"oldest_hint_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exchanged_ms", b"_exchanged_ms", "_oldest_hint_ms", b"_oldest_hint_ms", "blocks", b"blocks", "exchanged_ms", b"exchanged_ms", "exchanges", b"exchanges", "floor_ms", b"floor_ms", "hint_bytes", b"hint_bytes", "hints", b"hints", "hints_lost", b"hints_lost", "late", b"late", "needs_repair", b"needs_repair", "oldest_hint_ms", b"oldest_hint_ms", "own", b"own", "part", b"part", "pending", b"pending", "promise_ms", b"promise_ms", "range", b"range", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exchanged_ms: _TypeAlias = _typing.Literal["exchanged_ms"]  # noqa: Y015
+    _WhichOneofArgType__exchanged_ms: _TypeAlias = _typing.Literal["_exchanged_ms", b"_exchanged_ms"]  # noqa: Y015
+    _WhichOneofReturnType__oldest_hint_ms: _TypeAlias = _typing.Literal["oldest_hint_ms"]  # noqa: Y015
+    _WhichOneofArgType__oldest_hint_ms: _TypeAlias = _typing.Literal["_oldest_hint_ms", b"_oldest_hint_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exchanged_ms) -> _WhichOneofReturnType__exchanged_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_hint_ms) -> _WhichOneofReturnType__oldest_hint_ms | None: ...
+
+Global___RangeShown: _TypeAlias = RangeShown  # noqa: Y015
+
+@_typing.final
+class RangesPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    now_ms: _builtins.int
+    """its clock"""
+    next: _builtins.int
+    """`first` of the next page; unset: this is the last one"""
+    @_builtins.property
+    def member(self) -> _common_pb2.Member:
+        """this node"""
+
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___RangeShown]: ...
+    def __init__(
+        self,
+        *,
+        member: _common_pb2.Member | None = ...,
+        now_ms: _builtins.int = ...,
+        ranges: _abc.Iterable[Global___RangeShown] | None = ...,
+        next: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "member", b"member", "next", b"next"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "member", b"member", "next", b"next", "now_ms", b"now_ms", "ranges", b"ranges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+
+Global___RangesPage: _TypeAlias = RangesPage  # noqa: Y015

@@ -84,6 +84,16 @@ class KeyspacesStub:
                 request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/Explain',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.ExplainKeyRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyExplained.FromString,
+                _registered_method=True)
+        self.Ranges = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/Ranges',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.FromString,
+                _registered_method=True)
 
 
 class KeyspacesServicer:
@@ -154,6 +164,20 @@ class KeyspacesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """what every node has of a key, and why a read shows what it shows
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Ranges(self, request, context):
+        """what this node knows of ranges: repair, hints, floors
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KeyspacesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -206,6 +230,16 @@ def add_KeyspacesServicer_to_server(servicer, server):
                     servicer.Strings,
                     request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.ExplainKeyRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyExplained.SerializeToString,
+            ),
+            'Ranges': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ranges,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +512,60 @@ class Keyspaces:
             '/tidemark.v1.Keyspaces/Strings',
             tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/Explain',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.ExplainKeyRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyExplained.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ranges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/Ranges',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,10 @@ class KeyspacesStub:
     """all elements of a key"""
     Strings: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.StringsRequest, _keyspaces_pb2.KeyspacePage]
     """the Strings of one range; pages are not isolated"""
+    Explain: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.ExplainKeyRequest, _keyspaces_pb2.KeyExplained]
+    """what every node has of a key, and why a read shows what it shows"""
+    Ranges: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.RangesRequest, _keyspaces_pb2.RangesPage]
+    """what this node knows of ranges: repair, hints, floors"""
 
 class KeyspacesServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -113,5 +117,21 @@ class KeyspacesServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_keyspaces_pb2.StringsRequest, _abc.Awaitable[_keyspaces_pb2.KeyspacePage]],
     ) -> _abc.Awaitable[_keyspaces_pb2.KeyspacePage]:
         """the Strings of one range; pages are not isolated"""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _keyspaces_pb2.ExplainKeyRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.ExplainKeyRequest, _abc.Awaitable[_keyspaces_pb2.KeyExplained]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.KeyExplained]:
+        """what every node has of a key, and why a read shows what it shows"""
+
+    @_abc_1.abstractmethod
+    def Ranges(
+        self,
+        request: _keyspaces_pb2.RangesRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.RangesRequest, _abc.Awaitable[_keyspaces_pb2.RangesPage]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.RangesPage]:
+        """what this node knows of ranges: repair, hints, floors"""
 
 def add_KeyspacesServicer_to_server(servicer: KeyspacesServicer, server: _aio.Server) -> None: ...

@@ -223,6 +223,22 @@ def test_an_owner_that_is_away_costs_nothing_until_it_is_back() -> None:
     assert {(A, C), (B, C), (C, A), (C, B)} <= set(world.opened)
 
 
+def test_an_owner_whose_address_comes_with_the_map_is_pulled_from_at_once() -> None:
+    world = World()
+    for node in world.nodes.values():
+        node.step(Cluster((A, B)))
+    world.leave(C)
+    world.run(1_000)
+    away_since_ms = world[A].plane.report(UNIT).blocks[0].since_ms
+    world[A].step(Cluster((A, B, D)))
+    assert away_since_ms == world[A].plane.report(UNIT).blocks[0].since_ms, "the news is of another one"
+    world.opened.clear()
+    world.away.clear()
+    world[A].step(Cluster((A, B, C, D)))
+    world.run(1_000)
+    assert (A, C) in world.opened and not world[A].plane.report(UNIT).blocks
+
+
 def test_an_owner_that_is_silent_is_given_up_and_the_others_are_pulled_from() -> None:
     world = World()
     world.away.add(B)       # its link stands

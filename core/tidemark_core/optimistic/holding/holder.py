@@ -107,7 +107,7 @@ class Holder:
         return [*effects, *self._go_on(now_ms)]
 
     def _go_on(self, now_ms: int) -> list[Effect]:
-        if not self.unit.standing.others:
+        if self.pulls.complete and not self.unit.standing.others:
             self.pulls.complete.clear()     # rows that it took may have gone since
         return [
             *self.copying.go_on(now_ms), *self.syncing.go_on(now_ms), *self.mending.go_on(now_ms), *self._answers()]

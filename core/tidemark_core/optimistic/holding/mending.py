@@ -42,7 +42,9 @@ class Mending:
         return self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> list[Effect]:
-        """Pull from the next source; behind the last one note on disk what is complete."""
+        """Pull from the next source, where the exchange before has ended."""
+        if not self._left:
+            return []
         others = self._unit.standing.others
         self._left = {member: tries for member, tries in self._left.items() if member in others}
         if self.series.source is not None and self.series.source not in self._left:
@@ -86,6 +88,7 @@ class Mending:
         return self._note()
 
     def _note(self) -> list[Effect]:
+        """Note on disk what is complete, behind the last source."""
         return [] if self._left else self._unit.exchanged(self._pulls.complete)
 
     def _refuses(self, member: Member) -> bool:
