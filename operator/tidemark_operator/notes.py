@@ -72,7 +72,7 @@ def _keyspace_in_vain(spec: KeyspaceSpec) -> Iterator[str]:
     if "hinted_handoff" in spec.model_fields_set:
         yield "spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"
     if "anti_entropy" in spec.model_fields_set:
-        yield "spec.antiEntropy: owners are compared when a range moves"
+        yield "spec.antiEntropy: owners are compared every ten minutes"
     if "tombstone_grace_seconds" in spec.model_fields_set:
         yield "spec.tombstoneGraceSeconds: deletions are remembered for ever"
     if "max_clock_skew_milliseconds" in spec.model_fields_set:

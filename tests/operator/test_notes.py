@@ -56,7 +56,7 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
     ("Keyspace", {"spec.hintedHandoff": {}},
      f"{RELEASE}spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"),
     ("Keyspace", {"spec.antiEntropy.intervalSeconds": 60},
-     f"{RELEASE}spec.antiEntropy: owners are compared when a range moves"),
+     f"{RELEASE}spec.antiEntropy: owners are compared every ten minutes"),
     ("Keyspace", {"spec.tombstoneGraceSeconds": 864_000},
      f"{RELEASE}spec.tombstoneGraceSeconds: deletions are remembered for ever"),
     ("Keyspace", {"spec.maxClockSkewMilliseconds": 10},
