@@ -87,7 +87,7 @@ class Access:
     def refusal(
         self, caller: Caller, method: str, roles: tuple[Role, ...], name: str, kind: str = LOG_GROUP
     ) -> Refused | None:
-        """Say that somebody has none of these roles in a group or keyspace, None when there is one."""
+        """Return the refusal of a caller that has none of these roles in a group or keyspace, None where it has one."""
         identity = caller.identity
         if identity is None and not self._tls:
             return None

@@ -231,7 +231,7 @@ class MachineDriver:
     def _run(self, effect: Any) -> None:
         match effect:
             case Send(address, to, message):
-                self._send(address, to, message)  # type: ignore[arg-type]
+                self._send(address, to, message)  # type: ignore[arg-type]  # machines write to members alone
             case SetTimer(address, name, at_ms):
                 self._timers.set(address, name, at_ms)
             case SaveMetadata():

@@ -289,7 +289,9 @@ def _word(kind: type[Enum]) -> Field:
 
 
 def _word_or_none(kind: type[Enum]) -> Field:
-    put = lambda proto, name, word: set_some(proto, name, None if word is None else word.value)  # noqa: E731
+    def put(proto: Any, name: str, word: Enum | None) -> None:
+        set_some(proto, name, None if word is None else word.value)
+
     return put, get_optional(partial(_word_from_text, kind))
 
 
