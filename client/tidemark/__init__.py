@@ -54,7 +54,7 @@ from .explain import ExplainedItem, Explanation
 from .gaps import Gap
 from .keyspace import Keyspace
 from .keyspace_pages import KeyspacePages
-from .keyspace_results import KeyMember, KeyspaceStats, KeyValue, KeyWritten
+from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
 from .loop import run
 from .payload import SCHEMA
 from .pending import AppendedBatch
@@ -72,10 +72,11 @@ __all__ = [
     "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "Change", "ChangeBatch",
     "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
     "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "KeyMember", "KeyValue", "KeyWritten",
-    "Keyspace", "KeyspacePages", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome", "Pin", "Put",
-    "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments", "SlowDetection", "Snapshot",
-    "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView", "SubscriptionsView", "TidemarkError",
-    "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run", "sync",
+    "Keyspace", "KeyspacePages", "KeyspaceShape", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome",
+    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments",
+    "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView",
+    "SubscriptionsView", "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__",
+    "connect", "errors", "run", "sync",
 ]
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from tidemark_wire.rings import PARTITIONS_MAX
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
 from . import keyspace_batches as batches
@@ -23,6 +25,7 @@ from .keyspace_results import (
     DONE,
     FUTURE,
     KeyMember,
+    KeyspaceShape,
     KeyValue,
     KeyWritten,
     named,
@@ -128,22 +131,40 @@ class Keyspace:
             call_of(ring, ring.range_of(key), key, 1), "GetDel", request, _future)
         return taken_of(self.name, key, answer)
 
+    async def describe(self) -> KeyspaceShape:
+        """Return the id and the number of ranges, which a program that divides a scan hands to its parts.
+
+        No node is asked.  Raises UnknownKeyspace.
+        """
+        self._check_open()
+        ring = await self._ring()
+        return KeyspaceShape(ring.keyspace_id, len(ring.ranges))
+
     def scan(
-        self, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
-        timeout_s: float | None = None,
+        self, *, ranges: Iterable[int] | None = None, keyspace_id: int | None = None, token: str | None = None,
+        page_rows: int = PAGE_ROWS_MAX, r: int | None = None, timeout_s: float | None = None,
     ) -> KeyspacePages[tuple[bytes, bytes]]:
         """Return all Strings as pairs of key and value, range by range; `timeout_s` is that of a page.
 
-        With the `token` of another scan it goes on there: through moves of the ring it skips nothing that existed all
-        the time.
+        `ranges` are the indexes of those to read, each key lies in one of them.  With `keyspace_id` a keyspace that was
+        deleted and made again is GroupReplaced.  With the `token` of another scan it goes on there: through moves of
+        the ring it skips nothing that existed all the time.
         """
         self._calls_by(timeout_s)
         rows = _rows(page_rows)
+        if keyspace_id is not None and type(keyspace_id) is not int:
+            raise InvalidArgument("keyspace_id", f"is {keyspace_id!r}, must be the number that `describe` says")
+        given = None if ranges is None else sorted(set(_indexes(ranges)))
 
         async def begin() -> Scope:
             ring = await self._ring()
+            if keyspace_id is not None:
+                self._routing.check_keyspace(self.name, keyspace_id)
             _quorum("r", r, ring, None)
-            return Scope(STRINGS, ring.keyspace_id, len(ring.ranges))
+            count = len(ring.ranges)
+            if given and given[-1] >= count:
+                raise InvalidArgument("ranges", f"has {given[-1]}, keyspace {self.name!r} has ranges 0 to {count - 1}")
+            return Scope(STRINGS, ring.keyspace_id, count, range(count) if given is None else given)
 
         async def fetch(scope: Scope, at: Place) -> wire.KeyspacePage:
             ring = self._routing.check_keyspace(self.name, scope.keyspace_id)
@@ -270,7 +291,7 @@ class Keyspace:
         async def begin() -> Scope:
             ring = await self._ring()
             _quorum("r", r, ring, [key])
-            return Scope(ELEMENTS, ring.keyspace_id, 1, key)
+            return Scope(ELEMENTS, ring.keyspace_id, 1, (0,), key)
 
         async def fetch(scope: Scope, at: Place) -> wire.KeyspacePage:
             ring = self._routing.check_keyspace(self.name, scope.keyspace_id)
@@ -365,6 +386,20 @@ def _rows(page_rows: Any) -> int:
     if type(page_rows) is not int or not 1 <= page_rows <= PAGE_ROWS_MAX:
         raise InvalidArgument("page_rows", f"is {page_rows!r}, must be 1 to {PAGE_ROWS_MAX}")
     return page_rows
+
+
+def _indexes(ranges: Any) -> Iterable[int]:
+    """Return the indexes of ranges as they are given; the keyspace says how many there are."""
+    try:
+        indexes = tuple(islice(ranges, PARTITIONS_MAX + 1))
+    except TypeError:
+        raise InvalidArgument("ranges", f"must be indexes of ranges, not {type(ranges).__name__}") from None
+    if len(indexes) > PARTITIONS_MAX:
+        raise InvalidArgument("ranges", f"has more than {PARTITIONS_MAX} indexes")
+    for place, index in enumerate(indexes):
+        if type(index) is not int or index < 0:
+            raise InvalidArgument(f"ranges[{place}]", f"is {index!r}, must be an index from 0 on")
+    return indexes
 
 
 def _quorum(field: str, wanted: Any, ring: Ring, keys: Iterable[bytes] | None) -> int:

@@ -1,4 +1,4 @@
-"""Pages of a keyspace: the elements of a key, or the Strings of all ranges, one range behind the other.
+"""Pages of a keyspace: the elements of a key, or the Strings of ranges, one range behind the other.
 
 A page is asked for by the range's index and the first name wanted, and by nothing that a move of the ring changes.  So
 a token goes on through moves, and skips nothing that existed all the time.  Pages are not isolated.
@@ -7,6 +7,7 @@ Stays out: which node is asked (keyspace_calls).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -31,12 +32,18 @@ class Place(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """All that a token belongs to: `key` is empty for Strings."""
+    """All that a token belongs to, its `key` empty for Strings; and `wanted`, indexes of ranges to read, ascending."""
 
     kind: str
     keyspace_id: int
     ranges: int
+    wanted: Sequence[int]
     key: bytes = b""
+
+    def first(self, least: int = 0) -> Place | None:
+        """Return the beginning of the first wanted range from an index on; None: there is none."""
+        at = bisect_left(self.wanted, least)
+        return Place(self.wanted[at], b"") if at < len(self.wanted) else None
 
     def token(self, at: Place) -> str:
         """Return a place as a text that another program may go on from."""
@@ -47,7 +54,7 @@ class Scope(NamedTuple):
         """Return the place that a token means; raises InvalidArgument."""
         try:
             kind, keyspace_id, ranges, key, index, first = token.split(".")
-            scope = Scope(kind, int(keyspace_id), int(ranges), bytes.fromhex(key))
+            scope = Scope(kind, int(keyspace_id), int(ranges), self.wanted, bytes.fromhex(key))
             at = Place(int(index), bytes.fromhex(first))
         except (ValueError, TypeError, AttributeError):
             raise InvalidArgument("token", "is none that a scan of a keyspace gave") from None
@@ -57,6 +64,8 @@ class Scope(NamedTuple):
             raise InvalidArgument(
                 "token", "is of another key, or of another keyspace, or the keyspace was deleted and made again",
                 advice="Begin without a token.")
+        if at.number not in self.wanted:
+            raise InvalidArgument("token", f"goes on in range {at.number}, which is not one of `ranges`")
         return at
 
 
@@ -123,7 +132,7 @@ class KeyspacePages(Generic[T]):
         """Return the next page, its place and that of the one behind it; None at the end."""
         if self._scope is None:
             scope = await self._begin()
-            self._next = self._behind = Place(0, b"") if self._given is None else scope.place(self._given)
+            self._next = self._behind = scope.first() if self._given is None else scope.place(self._given)
             self._scope = scope
         at = self._next
         if at is None:
@@ -134,7 +143,7 @@ class KeyspacePages(Generic[T]):
         if page.HasField("next"):
             behind: Place | None = Place(at.number, page.next)
         else:
-            behind = Place(at.number + 1, b"") if at.number + 1 < self._scope.ranges else None
+            behind = self._scope.first(at.number + 1)
         self._next = behind
         return page, at, behind
 

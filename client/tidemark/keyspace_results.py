@@ -78,6 +78,14 @@ class KeyWritten:
     element: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyspaceShape:
+    """A keyspace: its id, which is never given to another one, and its number of ranges, which never changes."""
+
+    keyspace_id: int
+    ranges: int
+
+
 @dataclass(slots=True)
 class KeyspaceStats:
     """Counts of one client over all its keyspaces.

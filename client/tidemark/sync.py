@@ -49,7 +49,7 @@ from .gaps import Gap, GapT
 from .iterating import Iteration
 from .keyspace import TIMEOUT_S, TTL, Keyspace
 from .keyspace_pages import PAGE_ROWS_MAX, KeyspacePages
-from .keyspace_results import KeyMember, KeyspaceStats, KeyValue, KeyWritten
+from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
 from .loop import new_event_loop
 from .options import (
     AppenderOptions,
@@ -556,13 +556,17 @@ class SyncKeyspace:
         """Read a String and delete it; see `Keyspace.getdel`."""
         return self._thread.wait(self._keyspace.getdel(key, r=r, w=w, timeout_s=timeout_s))
 
+    def describe(self) -> KeyspaceShape:
+        """Return the id and the number of ranges; see `Keyspace.describe`."""
+        return self._thread.wait(self._keyspace.describe())
+
     def scan(
-        self, *, token: str | None = None, page_rows: int = PAGE_ROWS_MAX, r: int | None = None,
-        timeout_s: float | None = None,
+        self, *, ranges: Iterable[int] | None = None, keyspace_id: int | None = None, token: str | None = None,
+        page_rows: int = PAGE_ROWS_MAX, r: int | None = None, timeout_s: float | None = None,
     ) -> SyncPages[tuple[bytes, bytes]]:
-        """Return all Strings; see `Keyspace.scan`."""
-        return SyncPages(self._thread, self._thread.wait(_call(
-            lambda: self._keyspace.scan(token=token, page_rows=page_rows, r=r, timeout_s=timeout_s))))
+        """Return Strings; see `Keyspace.scan`."""
+        return SyncPages(self._thread, self._thread.wait(_call(lambda: self._keyspace.scan(
+            ranges=ranges, keyspace_id=keyspace_id, token=token, page_rows=page_rows, r=r, timeout_s=timeout_s))))
 
     def sadd(
         self, key: bytes, member: bytes, *, ttl_s: TTL = None, w: int | None = None, timeout_s: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import inspect
+import itertools
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -122,8 +123,8 @@ async def test_the_synchronous_keyspace_does_the_same(cluster: FakeCluster, cart
 
 
 @pytest.mark.parametrize("name", [
-    "get", "get_many", "set", "set_many", "unset", "getdel", "scan", "sadd", "srem", "sismember", "smembers", "hset",
-    "hget", "hgetall", "hdel", "clear"])
+    "get", "get_many", "set", "set_many", "unset", "getdel", "describe", "scan", "sadd", "srem", "sismember",
+    "smembers", "hset", "hget", "hgetall", "hdel", "clear"])
 def test_the_synchronous_keyspace_takes_what_the_other_takes(name: str):
     here, there = (inspect.signature(getattr(each, name)).parameters for each in (sync.SyncKeyspace, Keyspace))
     assert here == there
@@ -165,6 +166,10 @@ async def test_an_outcome_that_promises_less_is_said(ks: Keyspace, cluster: Fake
     (lambda ks: ks.get(b"k", timeout_s=0), "timeout_s"), (lambda ks: ks.scan(page_rows=1001).all(), "page_rows"),
     (lambda ks: ks.scan(token="nonsense").all(), "token"), (lambda ks: ks.scan(token=b"s.1.4.0..").all(), "token"),
     (lambda ks: ks.scan(token="s.2.4..4.").all(), "token"),
+    (lambda ks: ks.scan(ranges=[0, RANGES]).all(), "ranges"), (lambda ks: ks.scan(ranges=1).all(), "ranges"),
+    (lambda ks: ks.scan(ranges=itertools.repeat(0)).all(), "ranges"),
+    (lambda ks: ks.scan(ranges=[0, -1]).all(), "ranges[1]"), (lambda ks: ks.scan(ranges=[True]).all(), "ranges[0]"),
+    (lambda ks: ks.scan(keyspace_id="1").all(), "keyspace_id"),
 ])
 async def test_wrong_arguments_are_named(
     ks: Keyspace, cluster: FakeCluster, call: Callable[[Keyspace], Any], field: str
@@ -538,6 +543,30 @@ async def test_a_scan_goes_through_all_ranges_and_on_from_a_token_though_owners_
         carts.pending = {index: ("n0", "n2")} if turn % 2 else {}
         cluster.push()
     assert sorted(carts.strings.items()) == sorted(seen), "each once"
+
+
+async def test_a_scan_of_some_ranges_shows_their_keys_alone(
+    ks: Keyspace, cluster: FakeCluster, carts: FakeKeyspace
+):
+    carts.strings = {b"%03d" % number: b"%d" % number for number in range(100)}
+    shape = await ks.describe()
+    assert (carts.keyspace_id, RANGES) == (shape.keyspace_id, shape.ranges)
+    parts = [await ks.scan(ranges=[index], keyspace_id=shape.keyspace_id).all() for index in range(shape.ranges)]
+    for index, part in enumerate(parts):
+        assert part and {index} == {range_of(key, RANGES) for key, _ in part}
+    assert sorted(carts.strings.items()) == sorted(pair for part in parts for pair in part)
+    assert parts[1] + parts[3] == await ks.scan(ranges=[3, 1, 3], page_rows=7).all()
+    asked = calls(cluster)
+    assert [] == await ks.scan(ranges=[]).all() and asked == calls(cluster)
+    entries = ks.scan(ranges=[1, 3], page_rows=7)
+    async for entry in entries:
+        if entry == parts[3][4]:
+            break
+    assert parts[3][5:] == await ks.scan(ranges=[3], token=entries.token).all()
+    with pytest.raises(errors.InvalidArgument, match="goes on in range 3, which is not one of `ranges`"):
+        await ks.scan(ranges=[0, 1], token=entries.token).all()
+    with pytest.raises(errors.GroupReplaced, match="its id was 99"):
+        await ks.scan(keyspace_id=99).all()
 
 
 async def test_pages_and_iterations_go_on_behind_what_was_handed_out(ks: Keyspace, carts: FakeKeyspace):
