@@ -16,11 +16,12 @@ sys.path.append(str(Path(__file__).resolve().parent / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
 from fake_documents import FakeDocuments
+from fake_keyspaces import FakeKeyspace
 from tidemark_core.base.entry import Batch
 
 from tests.waiting import until
 
-__all__ = ["FakeDocuments", "FakeInAThread", "FakeShard"]
+__all__ = ["FakeDocuments", "FakeInAThread", "FakeKeyspace", "FakeShard"]
 
 
 class FakeInAThread:

@@ -28,6 +28,7 @@ P22  The page says what there is
 P23  A query of documents shows one cut
 P24  A batch of changes leads from one cut to the next
 P25  Offsets belong to one group, not to a name
+P26  A query of a keyspace reads each range once
 """
 
 from .source import TidemarkSource as DefaultSource

@@ -22,7 +22,8 @@ OPTIONS: Mapping[str, str] = {
     "tls.key": "path of the key of tls.cert",
     "tls.serverName": "name in the nodes' certificates, where it is not the one that was dialed",
     "group": "the log group to read",
-    "mode": "log (default), documents or changes",
+    "keyspace": "the keyspace to read with mode=keyspace, instead of a group",
+    "mode": "log (default), documents, changes or keyspace",
     "startingOffsets": "earliest (default of a batch), latest (default of a stream), or offsets by shard as JSON; "
                        "of changes, the position of a pin",
     "startingTimestamp": "milliseconds since 1970, or ISO 8601 with a zone: begin there; wins over startingOffsets",
@@ -32,6 +33,8 @@ OPTIONS: Mapping[str, str] = {
     "minOffsetsPerTrigger": "a micro-batch waits until so many offsets are there, for maxTriggerDelay at most",
     "maxTriggerDelay": "such as 30s, 15m (default) or 2h",
     "minPartitions": "divide large shards so that there are at least so many tasks",
+    "maxPartitions": "put token ranges of a keyspace together, so that there are at most so many tasks",
+    "r": "owners that answer each page of a keyspace, instead of its read quorum",
     "includeHeaders": "true adds the column headers; default false",
     "valueFormat": "binary (default), or json: the schema's column value is a struct, into which values are parsed",
     "pushDown": "true reads less where Spark pushes filters down, for a DataFrame with one query alone; default false",
@@ -51,7 +54,14 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Options that other sources have, and the option here that has their meaning."""
 
+LACKING: Mapping[str, str] = {
+    "elements": "mode=keyspace shows Strings alone; the client reads members of a Set and fields of a Map by their key",
+}
+"""Options for what this source does not read, and what there is instead."""
+
 ONLY_IN: Mapping[str, Sequence[Mode]] = {
+    "group": (Mode.LOG, Mode.DOCUMENTS, Mode.CHANGES),
+    **dict.fromkeys(("keyspace", "maxPartitions", "r"), (Mode.KEYSPACE,)),
     **dict.fromkeys((
         "endingOffsets", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
         "includeHeaders", "readPreference", "location",
@@ -65,7 +75,7 @@ ONLY_IN: Mapping[str, Sequence[Mode]] = {
 BATCH_ONLY = ("endingOffsets", "pushDown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
-PARTITIONS_MAX, OFFSETS_MAX = 100_000, 2**63 - 1
+PARTITIONS_MAX, OFFSETS_MAX, OWNERS_MAX = 100_000, 2**63 - 1, 100
 DIGITS_MAX = 19     # of OFFSETS_MAX
 TRIGGER_DELAY = PIN_LEASE = "15m"
 PIN_LEASE_MIN_S = 1.0
@@ -105,7 +115,7 @@ class Tls:
 class Options:
     """The options of a query, checked.  Empty endpoints and no profile: as the client's environment says."""
 
-    group: str
+    group: str                          # empty with mode=keyspace
     mode: Mode = Mode.LOG
     endpoints: tuple[str, ...] = ()
     profile: str | None = None
@@ -121,27 +131,33 @@ class Options:
     barrier: bool = True
     barrier_timeout_s: float = 10.0
     partitions_min: int = 0
+    partitions_max: int = 0             # 0: a task for each range
     include_headers: bool = False
     parses_json: bool = False
     from_leader: bool = False
     pushes_down: bool = False
     location: str = ""
+    keyspace: str = ""                  # empty but with mode=keyspace
+    r: int | None = None                # None: what the keyspace asks for
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Check the options of a query, in any case of their names.  Raises InvalidOption for the first wrong one."""
         said = _known(given)
-        if not (group := said.get("group", "").strip()):
+        mode = Mode(_one_of(said, "mode", tuple(Mode)))
+        for name, modes in ONLY_IN.items():
+            if name in said and mode not in modes:
+                raise InvalidOption(name, f"goes with mode={' and mode='.join(modes)} alone, and this is mode={mode}")
+        group, keyspace = said.get("group", "").strip(), said.get("keyspace", "").strip()
+        if not group and mode is not Mode.KEYSPACE:
             raise InvalidOption("group", "is missing: name the log group to read")
+        if not keyspace and mode is Mode.KEYSPACE:
+            raise InvalidOption("keyspace", "is missing: name the keyspace to read")
         endpoints = tuple(part.strip() for part in said.get("endpoints", "").split(",") if part.strip())
         if "endpoints" in said and not endpoints:
             raise InvalidOption("endpoints", "is empty: give host:port of one or more nodes, with commas between them")
         if endpoints and "profile" in said:
             raise InvalidOption("profile", "goes without endpoints: give one of the two")
-        mode = Mode(_one_of(said, "mode", tuple(Mode)))
-        for name, modes in ONLY_IN.items():
-            if name in said and mode not in modes:
-                raise InvalidOption(name, f"goes with mode={' and mode='.join(modes)} alone, and this is mode={mode}")
         from_leader = _one_of(said, "readPreference", (NEAREST, LEADER)) == LEADER
         if from_leader and said.get("location"):
             raise InvalidOption("location", "means nothing with readPreference=leader")
@@ -158,9 +174,11 @@ class Options:
             pin_lease_s=_seconds(said, "pinLease", PIN_LEASE, PIN_LEASE_MIN_S), barrier=_flag(said, "barrier", True),
             barrier_timeout_s=_seconds(said, "barrierTimeout", BARRIER_TIMEOUT, BARRIER_TIMEOUT_MIN_S),
             partitions_min=_number(said, "minPartitions", PARTITIONS_MAX),
+            partitions_max=_number(said, "maxPartitions", PARTITIONS_MAX),
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
             location=said.get("location", ""), pushes_down=_flag(said, "pushDown", False),
+            keyspace=keyspace, r=_number(said, "r", OWNERS_MAX) or None,
         )
 
 
@@ -187,6 +205,8 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _advice(name: str) -> str:
+    if lacking := LACKING.get(name.lower()):
+        return f": {lacking}"
     if meant := ELSEWHERE.get(name.lower()):
         return f": use {meant!r} ({OPTIONS[meant]})"
     return _nearest(name.lower(), list(_BY_LOWER))

@@ -24,18 +24,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-HEADERS, VALUE = "headers", "value"
+HEADERS, RANGE, VALUE = "headers", "range", "value"
 
 IN_JSON = (BooleanType, IntegerType, LongType, FloatType, DoubleType, StringType, TimestampType)
 """Types of fields that JSON is parsed into, beside arrays and structs of them."""
 
 
 class Mode(StrEnum):
-    """The rows of a query: a group's records, its documents, or the changes of its documents."""
+    """The rows of a query: a group's records, its documents, their changes, or the Strings of a keyspace."""
 
     LOG = "log"
     DOCUMENTS = "documents"
     CHANGES = "changes"
+    KEYSPACE = "keyspace"
 
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -50,6 +51,7 @@ COLUMNS: Mapping[Mode, Mapping[str, DataType]] = {
         "shard": IntegerType(), "seqno": LongType(), "op": StringType(), "key": BinaryType(), "value": BinaryType(),
         "timestamp": TimestampType(), "history_id": StringType(),
     },
+    Mode.KEYSPACE: {"key": BinaryType(), "value": BinaryType(), RANGE: IntegerType()},
 }
 """Columns by mode, in the order of a query that has no schema of its own."""
 

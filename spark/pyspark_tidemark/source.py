@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from .changes.reader import ChangesReader, FilteredChangesReader
 from .documents.reader import DocumentsReader, FilteredDocumentsReader
 from .filters import pushed_down
+from .keyspaces.reader import FilteredKeyspaceReader, KeyspaceReader
 from .log.reader import FilteredLogReader, LogReader
 from .options import Options, check_use
 from .schema import Mode, check_schema, default_schema
@@ -26,6 +27,7 @@ READERS: Mapping[Mode, tuple[Callable[[Options, StructType], DataSourceReader], 
     Mode.LOG: (LogReader, FilteredLogReader),
     Mode.DOCUMENTS: (DocumentsReader, FilteredDocumentsReader),
     Mode.CHANGES: (ChangesReader, FilteredChangesReader),
+    Mode.KEYSPACE: (KeyspaceReader, FilteredKeyspaceReader),
 }
 """Readers of batch queries, without and with filters that Spark pushes down (P3)."""
 
@@ -42,7 +44,7 @@ class NotServed(RuntimeError):
 
 
 class TidemarkSource(DataSource):
-    """Log groups of a Tidemark cluster.  Spark pickles it by reference and constructs it in its Python workers."""
+    """Log groups and keyspaces of a cluster.  Spark pickles it by reference and constructs it in its Python workers."""
 
     def __init__(self, options: dict[str, str]) -> None:
         """Keep the options of a query; `schema` and the readers check them.  Raises UnsupportedPySpark (P2)."""
@@ -82,6 +84,10 @@ class TidemarkSource(DataSource):
                     "mode=changes.")
             case Mode.CHANGES:
                 return ChangesStreamReader(options, schema)
+            case Mode.KEYSPACE:
+                raise NotServed(
+                    "Keyspaces have no change stream: read one with spark.read, again where it is to be followed, or "
+                    "keep what is to be followed in a group of documents.")
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")

@@ -21,14 +21,15 @@ def shown(key: bytes) -> str:
 
 
 class UnreadableRows(ValueError):
-    """Stored values cannot become rows; the message names the group and where they lie."""
+    """Stored values cannot become rows; the message names the group or keyspace, and where they lie."""
 
 
 class Values:
     """Makes the column that a schema asks for."""
 
-    def __init__(self, group: str, schema: pa.Schema) -> None:
-        self._group = group
+    def __init__(self, owner: str, schema: pa.Schema) -> None:
+        """Make one of a schema; `owner` is the group or keyspace as errors name it."""
+        self._owner = owner
         kind = schema.field(VALUE).type if VALUE in schema.names else None
         self._parse = JsonValues(kind) if kind is not None and pa.types.is_struct(kind) else None
 
@@ -43,5 +44,5 @@ class Values:
             return self._parse(stored)
         except NotJson as error:
             raise UnreadableRows(
-                f"the value {place(error.row)} of group {self._group!r} does not fit the schema: {error}. "
+                f"the value {place(error.row)} of {self._owner} does not fit the schema: {error}. "
                 "Read it with valueFormat=binary and parse it with from_json, which makes it null.") from None

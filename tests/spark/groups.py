@@ -1,4 +1,4 @@
-"""Groups for the tests of Spark: a manifest for real nodes, and documents on the fake cluster."""
+"""Groups for the tests of Spark: manifests for real nodes, and documents on the fake cluster."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def manifest(name: str, kind: str = "Log") -> str:
             "clusterRef": {"name": "real"}, "shards": 2, "kind": kind,
             "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node"},
         },
+    })
+
+
+def keyspace(name: str, ranges: int) -> str:
+    """Return the manifest of a keyspace on the local cluster `real`."""
+    return json.dumps({
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "real"}, "partitions": ranges, "replication": {"spread": "Node"}},
     })
 
 

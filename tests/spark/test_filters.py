@@ -114,10 +114,11 @@ def test_p3_no_key_is_below_the_empty_one() -> None:
     assert wanted.push([LessThan(("key",), b"")]) == [] and wanted["key"].empty
 
 
-@pytest.mark.parametrize("mode", ["log", "documents", "changes"])
+@pytest.mark.parametrize("mode", ["log", "documents", "changes", "keyspace"])
 def test_p3_a_reader_takes_filters_only_where_spark_pushes_them(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def reader(**options: str) -> DataSourceReader:
-        source = DefaultSource({"group": "orders", "endpoints": "n:1", "mode": mode, **options})
+        of = "keyspace" if mode == "keyspace" else "group"
+        source = DefaultSource({of: "orders", "endpoints": "n:1", "mode": mode, **options})
         return source.reader(source.schema())
 
     base = reader(pushDown="true")

@@ -24,10 +24,13 @@ def test_p21_names_are_read_in_any_case() -> None:
         starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
         offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
         parses_json=True, location="zone=a", pushes_down=True)
+    of_keyspace = {"KeySpace": " carts", "MODE": "keyspace", "MAXPARTITIONS": "9", "R": "1"}
+    assert Options.of(of_keyspace) == Options("", Mode.KEYSPACE, keyspace="carts", partitions_max=9, r=1)
     of_changes = {"GROUP": "things", "MODE": "Changes", "PINLEASE": "6H", "BARRIER": "False", "barriertimeout": "2M"}
     assert Options.of(of_changes) == Options(
         "things", Mode.CHANGES, pin_lease_s=21_600, barrier=False, barrier_timeout_s=120)
-    assert {name.lower() for name in (*given, *of_changes, "profile")} == {name.lower() for name in OPTIONS}
+    named = {name.lower() for name in (*given, *of_keyspace, *of_changes, "profile")}
+    assert named == {name.lower() for name in OPTIONS}
 
 
 def test_a_group_is_enough() -> None:
@@ -39,6 +42,7 @@ def test_a_group_is_enough() -> None:
 @pytest.mark.parametrize(("name", "nearest"), [
     ("includeHeader", "did you mean 'includeHeaders'?"), ("endpoint", "did you mean 'endpoints'?"),
     ("tls.servername2", "did you mean 'tls.serverName'?"), ("GRUOP", "did you mean 'group'?"),
+    ("elements", "mode=keyspace shows Strings alone"),
     ("subscribe", "use 'group'"), ("kafka.bootstrap.servers", "use 'endpoints'"), ("path", "use 'group'"),
     ("zzz", "is no option of this source; there are"),
 ])
@@ -64,8 +68,9 @@ def test_p21_nothing_secret_is_shown() -> None:
     ({}, "group", "is missing"),
     ({"group": "  "}, "group", "is missing"),
     ({"group": "orders", "GROUP": "others"}, "group", "is given twice"),
-    ({"group": "orders", "mode": "lgo"}, "mode", "'lgo' is none of log, documents, changes, did you mean 'log'?"),
-    ({"group": "orders", "mode": ""}, "mode", "'' is none of log, documents, changes"),
+    ({"group": "orders", "mode": "lgo"}, "mode",
+     "'lgo' is none of log, documents, changes, keyspace, did you mean 'log'?"),
+    ({"group": "orders", "mode": ""}, "mode", "'' is none of log, documents, changes, keyspace"),
     ({"group": "orders", "includeHeaders": "yes"}, "includeHeaders", "'yes' is neither true nor false"),
     ({"group": "orders", "includeHeaders": "true", "mode": "changes"}, "includeHeaders", "goes with mode=log alone"),
     ({"group": "orders", "endpoints": " , "}, "endpoints", "is empty"),

@@ -66,7 +66,8 @@ def test_p22_code_of_the_page_and_of_the_driver_pod_uses_options_that_are_taken(
     for kind, code in queries:
         given = {name: value or "1" for name, value in OPTION.findall(code)}
         check_use(given, streaming=kind == "readStream")
-        assert Options.of(given).group == given["group"]
+        options = Options.of(given)
+        assert {options.group, options.keyspace} - {""} <= set(given.values())
 
 
 def test_the_driver_pod_and_its_executors_mount_what_the_job_names() -> None:

@@ -12,8 +12,9 @@ NODE = "127.0.0.1:1"
 """Where no node answers: nothing here connects."""
 
 
-def reading(spark: SparkSession, **options: str) -> DataFrameReader:
-    return spark.read.format("tidemark").options(**{"endpoints": NODE, "group": "orders", **options})
+def reading(spark: SparkSession, **options: str | None) -> DataFrameReader:
+    given = {"endpoints": NODE, "group": "orders", **options}
+    return spark.read.format("tidemark").options(**{name: text for name, text in given.items() if text is not None})
 
 
 def test_p1_the_format_is_found_without_a_registration(spark: SparkSession) -> None:
@@ -30,8 +31,9 @@ def test_p1_the_format_is_found_without_a_registration(spark: SparkSession) -> N
     ({"mode": "documents"}, "struct<key:binary,value:binary,seqno:bigint>"),
     ({"MODE": "Changes"},
      "struct<shard:int,seqno:bigint,op:string,key:binary,value:binary,timestamp:timestamp,history_id:string>"),
+    ({"group": None, "keyspace": "carts", "mode": "keyspace"}, "struct<key:binary,value:binary,range:int>"),
 ])
-def test_each_mode_has_its_columns(spark: SparkSession, options: dict[str, str], columns: str) -> None:
+def test_each_mode_has_its_columns(spark: SparkSession, options: dict[str, str | None], columns: str) -> None:
     assert reading(spark, **options).load().schema.simpleString() == columns
 
 

@@ -26,6 +26,7 @@ def test_p1_importing_the_package_loads_pyspark_and_nothing_of_tidemark_beside_i
     modules = (
         "source", "connecting", "checkpoints", "filters", "pin_lease", "options", "schema", "changes",
         "changes.position", "changes.reader", "changes.tasks", "documents", "documents.reader", "documents.tasks",
+        "keyspaces", "keyspaces.reader", "keyspaces.tasks",
         "log", "log.reader", "log.tasks", "log.planning", "log.offsets")
     ours = {"pyspark_tidemark", *(f"pyspark_tidemark.{name}" for name in modules)}
     assert {name for name in loaded if "tidemark" in name} == ours

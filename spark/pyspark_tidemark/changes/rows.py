@@ -28,7 +28,7 @@ class Rows:
     def __init__(self, group: str, shard: int, schema: StructType, histories: Sequence[HistoryEntry] = ()) -> None:
         self._shard = shard
         self._schema: pa.Schema = arrow_schema(schema)
-        self._values = Values(group, self._schema)
+        self._values = Values(f"group {group!r}", self._schema)
         self._histories = [(entry.head, str(uuid.UUID(bytes=entry.history))) for entry in histories]
         self._builders: Mapping[str, Callable[[Sequence[Row]], list[Any]]] = {
             "shard": lambda rows: [shard] * len(rows),

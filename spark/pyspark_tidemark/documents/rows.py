@@ -21,7 +21,7 @@ class Rows:
     def __init__(self, group: str, shard: int, schema: StructType) -> None:
         self._shard = shard
         self._schema: pa.Schema = arrow_schema(schema)
-        self._values = Values(group, self._schema)
+        self._values = Values(f"group {group!r}", self._schema)
 
     def of(self, pages: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return the rows of some pages of a scan, exactly in the schema.  Raises UnreadableRows."""

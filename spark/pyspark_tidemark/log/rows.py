@@ -26,7 +26,7 @@ class Rows:
     def __init__(self, group: str, schema: StructType) -> None:
         self._group = group
         self._schema: pa.Schema = arrow_schema(schema)
-        self._values = Values(group, self._schema)
+        self._values = Values(f"group {group!r}", self._schema)
         self._builders: Mapping[str, Callable[[Sequence[ReadBatch], pa.DataType], pa.Array]] = {
             "group": lambda batches, kind: pa.repeat(pa.scalar(group, kind), sum(map(len, batches))),
             "shard": lambda batches, kind: pa.repeat(pa.scalar(batches[0].shard, kind), sum(map(len, batches))),

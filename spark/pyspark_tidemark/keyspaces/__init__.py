@@ -1,0 +1,1 @@
+"""Reading keyspaces: `reader` divides the token ranges, `tasks` scan some of them, `rows` makes columns (P26)."""
