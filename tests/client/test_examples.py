@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+import yaml
 from fake_cluster import FakeCluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -49,6 +50,25 @@ async def test_documents(cluster: FakeCluster):
     assert "100 written" in out
     assert "99 now, 100 at the pin" in out
     assert "Document(b'theme', b'light'" in out
+
+
+async def test_keyspaces(cluster: FakeCluster):
+    manifests = yaml.safe_load_all((EXAMPLES / "relay-keyspaces.yaml").read_text(encoding="utf-8"))
+    tables = {each["metadata"]["name"]: cluster.add_keyspace(each["metadata"]["name"]) for each in manifests}
+    out = (await run("keyspaces.py", cluster.addresses()[0])).splitlines()
+    unknown = "{'error': 'unknown client'}"
+    assert out[:2] == [
+        f"projects: {{'name': 'weather', 'enabled': True}} {{'error': 'no such project'}} {unknown}",
+        "projects: {'enabled': True, 'name': 'weather', 'cached': True} "
+        f"{{'error': 'no such project', 'cached': True}} {unknown}"]
+    assert out[2:] == [
+        *["0 subscribers: the message waits for one"] * 2, "1 subscriber", "ann has ['wind', 'rain']", "then ['rain']",
+        "routes: [] unaddressed: []", "projects of ['ann', 'bob']"]
+    assert {name: sorted(each.strings) for name, each in tables.items() if each.strings} == {
+        "client-project": [b"ann", b"bob"], "project-data": [b"p-1", b"p-2"]}
+    assert {name for name, each in tables.items() if each.elements} == {
+        "unaddressed-mailbox", "mailbox", "routing-table"}, "each has had elements"
+    assert tables["project-data"].ttls == {b"p-1": None, b"p-2": 60_000}
 
 
 async def test_query_with_duckdb(cluster: FakeCluster):
