@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tidemark_operator.detector import DetectorSettings
 from tidemark_operator.resources import (
     InvalidManifest,
+    Keyspace,
     LogGroup,
     Reconfiguration,
     Shard,
@@ -108,7 +109,7 @@ def test_every_example_loads_and_names_the_dev_cluster(path: Path) -> None:
         if isinstance(resource, TidemarkCluster):
             assert resource.name == "dev"
         else:
-            assert isinstance(resource, LogGroup | Reconfiguration)
+            assert isinstance(resource, Keyspace | LogGroup | Reconfiguration)
             assert resource.spec.cluster_ref.name == "dev"
 
 
