@@ -16,12 +16,12 @@ sys.path.append(str(Path(__file__).resolve().parent / "client"))
 
 from fake_cluster import FakeCluster, FakeShard  # its folder is no package
 from fake_documents import FakeDocuments
-from fake_keyspaces import FakeKeyspace
+from fake_keyspaces import FAKE_NOW_MS, FakeKeyspace
 from tidemark_core.base.entry import Batch
 
 from tests.waiting import until
 
-__all__ = ["FakeDocuments", "FakeInAThread", "FakeKeyspace", "FakeShard"]
+__all__ = ["FAKE_NOW_MS", "FakeDocuments", "FakeInAThread", "FakeKeyspace", "FakeShard"]
 
 
 class FakeInAThread:

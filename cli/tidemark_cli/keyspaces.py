@@ -1,30 +1,31 @@
 """`tidemark ks`: Strings, Sets and Maps of a keyspace by key.
 
-Stays out: `ks ring` (keyspace_rings), the nodes that are asked (client).
+Stays out: looking inside (keyspace_explaining, keyspace_repairs, keyspace_rings), the nodes that are asked (client).
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-import tidemark
 import typer
 from tidemark import Keyspace, KeyspacePages, KeyValue, KeyWritten
 
-from . import completing, target
+from . import target
 from .failures import FAILED
 from .interrupts import until_interrupted
-from .keyspace_rings import ring, time_of
+from .keyspace_arguments import TIMEOUT_S, HexOption, KeyArgument, KeyspaceArgument, ask, bytes_of
+from .keyspace_explaining import explain
+from .keyspace_repairs import hints, ranges
+from .keyspace_rings import ring
+from .keyspace_times import shown, stamp_document, time_of
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption, TimeoutOption
 from .output import emit, note, table
 from .records import Form, Writer, finish, form_of, text_or_base64
 from .subscriptions import seconds_of
 
 T = TypeVar("T")
-TIMEOUT_S = 5.0
 Entry = tuple[bytes, bytes | None]
 """A member, or a pair of field or key and value."""
 
@@ -36,11 +37,6 @@ def _keyspaces() -> None:
     """Keyspaces: Strings, Sets and Maps by key, without a leader."""
 
 
-KeyspaceArgument = Annotated[
-    str,
-    typer.Argument(metavar="KEYSPACE", autocompletion=completing.keyspaces, help="Name of the keyspace."),
-]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key.")]
 MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="The member of the Set.")]
 FieldArgument = Annotated[str, typer.Argument(metavar="FIELD", help="The field of the Map.")]
 ValueArgument = Annotated[str, typer.Argument(metavar="VALUE|-", help="The value; - takes standard input.")]
@@ -51,9 +47,6 @@ TtlOption = Annotated[
     str | None,
     typer.Option("--ttl", metavar="DURATION", help="It expires after 90s, 30m, 12h, 7d; 0s: never."),
 ]
-HexOption = Annotated[
-    bool, typer.Option("--hex", help="Keys, members, fields and values are hexadecimal, on the command line and in "
-                       "lines that are no JSON.")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")]
 TokenOption = Annotated[
     str | None, typer.Option("--token", metavar="TOKEN", help="Go on where another command stopped.")]
@@ -61,16 +54,6 @@ JsonlOption = Annotated[bool, typer.Option("--jsonl", help="Write one JSON objec
 
 
 # --- arguments and answers
-
-
-def bytes_of(text: str, in_hex: bool, hint: str) -> bytes:
-    """Return the bytes that an argument means."""
-    if not in_hex:
-        return os.fsencode(text)
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not hexadecimal", param_hint=hint) from None
 
 
 def value_of(text: str, in_hex: bool) -> bytes:
@@ -81,17 +64,6 @@ def value_of(text: str, in_hex: bool) -> bytes:
 def ttl_of(text: str | None) -> int | None:
     """Return a time to live in seconds, None where none is given."""
     return None if text is None else seconds_of(text, "--ttl")
-
-
-def ask(
-    name: str, timeout_s: float, state: Any, cluster: str | None, work: Callable[[Keyspace], Awaitable[T]]
-) -> T:
-    """Return what `work` returns for a keyspace."""
-    async def main() -> T:
-        async with await target.connect(state, cluster) as client:
-            return await work(client.keyspace(name, timeout_s=timeout_s))
-
-    return tidemark.run(main())
 
 
 def hint_at(outcome: str) -> None:
@@ -108,18 +80,13 @@ def _tell_written(name: str, written: KeyWritten, element_name: str, as_json: bo
     document = {
         "keyspace": name, **text_or_base64("key", written.key), **element, "outcome": written.outcome,
         "stored": written.stored,
-        "stamp": None if stamp is None else {
-            "ms": stamp.ms, "logical": stamp.logical, "node": stamp.node, "start": stamp.start.hex()},
+        "stamp": None if stamp is None else stamp_document(stamp),
     }
     emit(as_json, document, lambda: table(
         ["KEYSPACE", "KEY", *([element_name.upper()] if element else []), "OUTCOME", "#STORED", "TIME", "NODE"],
-        [[name, _shown(written.key), *([_shown(written.element or b"")] if element else []), written.outcome,
+        [[name, shown(written.key), *([shown(written.element or b"")] if element else []), written.outcome,
           written.stored, *(("-", "-") if stamp is None else (time_of(stamp.ms), stamp.node))]]))
     hint_at(written.outcome)
-
-
-def _shown(data: bytes) -> str:
-    return data.decode(errors="backslashreplace")
 
 
 def _tell_values(name: str, found: list[KeyValue], in_hex: bool, as_json: bool) -> None:
@@ -146,8 +113,8 @@ def _tell_values(name: str, found: list[KeyValue], in_hex: bool, as_json: bool) 
     for outcome in sorted({value.outcome for value in found}):
         hint_at(outcome)
     for value in missing:
-        field = "" if value.element is None else f"field {_shown(value.element)!r} of "
-        note(f"there is no {field}key {_shown(value.key)!r} in keyspace {name!r}")
+        field = "" if value.element is None else f"field {shown(value.element)!r} of "
+        note(f"there is no {field}key {shown(value.key)!r} in keyspace {name!r}")
     if missing:
         raise typer.Exit(FAILED)
 
@@ -443,4 +410,7 @@ def _tell_pages(
             note(f"go on with --token {token}")
 
 
-ks_app.command("ring")(ring)
+ks_app.command()(explain)
+ks_app.command()(ring)
+ks_app.command()(ranges)
+ks_app.command()(hints)

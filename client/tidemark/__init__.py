@@ -55,6 +55,15 @@ from .gaps import Gap
 from .keyspace import Keyspace
 from .keyspace_pages import KeyspacePages
 from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
+from .keyspace_views import (
+    KeyAtNode,
+    KeyExplanation,
+    KeyspaceRanges,
+    RangeAtNode,
+    RangeBlock,
+    RangesOfNode,
+    SeenCell,
+)
 from .loop import run
 from .payload import SCHEMA
 from .pending import AppendedBatch
@@ -71,12 +80,13 @@ __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
     "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "Change", "ChangeBatch",
     "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
-    "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "KeyMember", "KeyValue", "KeyWritten",
-    "Keyspace", "KeyspacePages", "KeyspaceShape", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome",
-    "Pin", "Put", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "ShardDocuments",
+    "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "KeyAtNode", "KeyExplanation",
+    "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges", "KeyspaceShape",
+    "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome", "Pin", "Put", "RangeAtNode", "RangeBlock",
+    "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "Scan", "SeenCell", "ShardDocuments",
     "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView",
-    "SubscriptionsView", "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__",
-    "connect", "errors", "run", "sync",
+    "SubscriptionsView", "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect",
+    "errors", "run", "sync",
 ]
 
 

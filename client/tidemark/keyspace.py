@@ -34,6 +34,7 @@ from .keyspace_results import (
     value_of,
     written_of,
 )
+from .keyspace_views import KeyExplanation, KeyspaceRanges, explanation_of
 from .routing import Ring, Routing
 from .settings import at_least
 
@@ -240,6 +241,30 @@ class Keyspace:
         call_of, key = self._calls_by(timeout_s), _key(key)
         ring = await self._ring()
         return await self._write(call_of, ring, "Clear", wire.KeyRequest(key=key, w=_quorum("w", w, ring, [key])))
+
+    # --- for people
+
+    async def explain(
+        self, key: bytes, element: bytes | None = None, *, timeout_s: float | None = None
+    ) -> KeyExplanation:
+        """Ask every node what it has of a String, or of an `element` of a key, and why a read shows what it shows.
+
+        It changes nothing, shows sizes and digests of values, and waits at most a second for silent nodes.
+        """
+        self._calls_by(timeout_s)
+        key = _key(key)
+        if element is not None:
+            _element(element, "element")
+        ring = await self._ring()
+        request = wire.ExplainKeyRequest(keyspace=self.name, keyspace_id=ring.keyspace_id, key=key, element=element)
+        call = self._call(ring, ring.range_of(key), named(self.name, key, element), key, 0, timeout_s)
+        answer: wire.KeyExplained = await self._calls.read(call, "Explain", request, lambda _: False)
+        return explanation_of(key, element, answer)
+
+    async def ranges(self, *, timeout_s: float | None = None) -> KeyspaceRanges:
+        """Ask every node what it knows of all ranges: repair, hints, floors; raises where no node answers."""
+        self._calls_by(timeout_s)
+        return await self._calls.ranges(await self._ring(), self.timeout_s if timeout_s is None else timeout_s)
 
     # --- requests
 

@@ -20,10 +20,19 @@ from tidemark_core.base.refusals import Reason
 from tidemark_wire import channel as wire
 from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
-from tidemark_wire.v1 import common_pb2, keyspaces_pb2_grpc
+from tidemark_wire.v1 import common_pb2, keyspaces_pb2, keyspaces_pb2_grpc
 
-from .errors import KeyspacesNotServed, NotEnoughOwners, OverridesDenied, Unavailable, WriteUnknown, error_of
+from .errors import (
+    KeyspacesNotServed,
+    NotEnoughOwners,
+    OverridesDenied,
+    TidemarkError,
+    Unavailable,
+    WriteUnknown,
+    error_of,
+)
 from .keyspace_results import KeyspaceStats
+from .keyspace_views import KeyspaceRanges, RangeAtNode, RangesOfNode, range_of
 from .lane import RETRIED
 from .latencies import SECOND_READ_MAX_S, Latencies
 from .retrying import HOPELESS, SILENCE_S, Backoff, closed_below
@@ -233,6 +242,39 @@ class KeyspaceCalls:
         except TimeoutError:
             return False
         return True
+
+    # --- every node
+
+    async def ranges(self, ring: Ring, timeout_s: float) -> KeyspaceRanges:
+        """Return what each node says of the ranges; raises what one of them raises where no node answers."""
+        nodes = {node.node: node.address for node in self._routing.map.nodes}
+        answers = await asyncio.gather(
+            *(self._ranges_at(address, ring, self._now() + timeout_s) for address in nodes.values()))
+        found = dict(zip(nodes, answers, strict=True))
+        said = {node: each for node, each in found.items() if isinstance(each, RangesOfNode)}
+        silent = {node: each for node, each in found.items() if not isinstance(each, RangesOfNode)}
+        if not said:
+            raise next(iter(silent.values()), Unavailable("no node is known"))
+        return KeyspaceRanges(said, {node: str(error) for node, error in silent.items()})
+
+    async def _ranges_at(self, address: str, ring: Ring, deadline: float) -> RangesOfNode | TidemarkError:
+        """Return what one node says page by page, or what is wrong with it."""
+        if not address:
+            return Unavailable("it has no address")
+        shown: list[RangeAtNode] = []
+        request = keyspaces_pb2.RangesRequest(keyspace=ring.name, keyspace_id=ring.keyspace_id)
+        try:
+            while True:
+                page: keyspaces_pb2.RangesPage = await self._send(address, "Ranges", request, deadline - self._now())
+                shown += map(range_of, page.ranges)
+                if not page.HasField("next") or page.next <= request.first:
+                    return RangesOfNode(page.now_ms, tuple(shown))
+                request.first = page.next
+        except grpc.aio.AioRpcError as error:
+            hinted = refusal_from_rpc_error(error)
+            if hinted is not None:
+                return error_of(hinted.refused)
+            return Unavailable(f"{address}: {(error.details() or error.code().name).partition(';')[0]}")
 
     # --- both
 

@@ -12,6 +12,7 @@ from tidemark_core.optimistic.stamps import Stamp
 from tidemark_wire.v1 import keyspaces_pb2
 
 from .errors import NotEnoughOwners, StampInFuture, WriteUnknown
+from .keyspace_views import stamp_of
 
 Outcome = Literal["ok", "weak", "sloppy"]
 """'weak': fewer owners were asked than the keyspace asks for, so the answer promises nothing; 'sloppy': other nodes
@@ -129,8 +130,7 @@ def written_of(
     keyspace: str, key: bytes, answer: keyspaces_pb2.KeyspaceWritten, element: bytes | None = None
 ) -> KeyWritten:
     """Return how a write ended; raises WriteUnknown, StampInFuture."""
-    given = answer.stamp
-    stamp = Stamp(given.ms, given.logical, given.node, given.start) if answer.HasField("stamp") else None
+    stamp = stamp_of(answer.stamp) if answer.HasField("stamp") else None
     if answer.outcome not in DONE:
         raise _not_done(keyspace, key, answer.outcome, element, stamp=stamp, stored=answer.stored)
     return KeyWritten(key, cast(Outcome, answer.outcome), stamp, answer.stored, element)

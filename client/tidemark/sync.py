@@ -50,6 +50,7 @@ from .iterating import Iteration
 from .keyspace import TIMEOUT_S, TTL, Keyspace
 from .keyspace_pages import PAGE_ROWS_MAX, KeyspacePages
 from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
+from .keyspace_views import KeyExplanation, KeyspaceRanges
 from .loop import new_event_loop
 from .options import (
     AppenderOptions,
@@ -618,6 +619,14 @@ class SyncKeyspace:
     def clear(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
         """Remove all elements of a key; see `Keyspace.clear`."""
         return self._thread.wait(self._keyspace.clear(key, w=w, timeout_s=timeout_s))
+
+    def explain(self, key: bytes, element: bytes | None = None, *, timeout_s: float | None = None) -> KeyExplanation:
+        """Ask every node what it has of a key; see `Keyspace.explain`."""
+        return self._thread.wait(self._keyspace.explain(key, element, timeout_s=timeout_s))
+
+    def ranges(self, *, timeout_s: float | None = None) -> KeyspaceRanges:
+        """Ask every node what it knows of ranges; see `Keyspace.ranges`."""
+        return self._thread.wait(self._keyspace.ranges(timeout_s=timeout_s))
 
 
 class SyncChanges:

@@ -12,9 +12,11 @@ from typing import Any
 import grpc
 import pytest
 from cli_harness import Cli
-from tidemark_cli.keyspace_rings import time_of
+from tidemark_cli.keyspace_times import time_of
+from tidemark_wire.v1 import common_pb2
+from tidemark_wire.v1 import keyspaces_pb2 as wire
 
-from tests.fake_in_a_thread import FakeInAThread
+from tests.fake_in_a_thread import FAKE_NOW_MS, FakeInAThread
 from tests.waiting import wait_until
 
 
@@ -176,11 +178,16 @@ def test_the_ring_is_drawn_by_runs(on_fake: Cli, fake: FakeInAThread):
     shown = on_fake("ring", "carts").out
     lines = [line.split() for line in shown.splitlines()]
     assert shown.startswith("carts  id 2  8 ranges  1 move open  read repair Blocking  map ")
+    lengths = 9, 9, 10
     assert [["0-2", "3", "n0,", "n1", "2", "2", "2", "-", "-"], ["3-6", "4", "n1,", "(n2)", "2", "2", "2", "-", "-"],
-            ["7", "1", "n1,", "(n2)", "2", "2", "2", "n0,", "(n2)", "-"]] == lines[2:5]
+            ["7", "1", "n1,", "(n2)", "2", "2", "2", "n0,", "(n2)", "-"]] == [
+                line[:length] for line, length in zip(lines[2:5], lengths, strict=True)]
+    assert ["in order", "n2 did not answer", "n2 did not answer"] == [
+        " ".join(line[length + 2:]) for line, length in zip(lines[2:5], lengths, strict=True)]
     assert [["n0", "3", "1", "18.8%"], ["n1", "8", "0", "50.0%"], ["(n2)", "5", "0", "31.2%"]] == [
-        line[:4] for line in lines[6:]]
-    assert [12, 32, 20] == [len(line[4]) for line in lines[6:]], "the bars"
+        line[:4] for line in lines[6:9]]
+    assert [12, 32, 20] == [len(line[4]) for line in lines[6:9]], "the bars"
+    assert ["n2", "does", "not", "say:"] == lines[9][:4] and 10 == len(lines)
     document = on_fake("ring", "carts", "--json").document
     assert [(0, 2, None), (3, 6, None), (7, 7, ["n0", "n2"])] == [
         (run["first"], run["last"], run["pending"] and [each["node"] for each in run["pending"]["owners"]])
@@ -189,6 +196,118 @@ def test_the_ring_is_drawn_by_runs(on_fake: Cli, fake: FakeInAThread):
         (each["node"], each["ranges"], each["moving_in"], each["share"], each["away"]) for each in document["nodes"]]
     assert (8, 1, 2, 2) == (document["ranges"], document["moves"], document["runs"][0]["n"], document["runs"][0]["r"])
     assert 1 == on_fake("ring", "shops").code
+
+
+def test_the_ring_says_what_nodes_know_and_is_drawn_without_them(on_fake: Cli, fake: FakeInAThread):
+    ring = carts(fake)
+    ring.ranges = [("n0", "n1")] * 2 + [("n1", "n2")] * 2
+
+    def know(node: str, index: int, **fields: Any) -> None:
+        ring.shown[node, index] = fields
+
+    for index, names in enumerate(ring.ranges):
+        for name in names:
+            know(name, index, exchanged_ms=FAKE_NOW_MS - 60_000 * (index + 1))
+    away = wire.RangeBlock(what="it is away (D70)", member=common_pb2.Member(node="n2", incarnation="1"), for_ms=90_000)
+    know("n0", 0, exchanged_ms=FAKE_NOW_MS - 7_200_000, late=True, needs_repair=True)
+    know("n0", 2, hints=3, hint_bytes=50, hints_lost=1, oldest_hint_ms=FAKE_NOW_MS - 1000)
+    know("n1", 3, blocks=[away, wire.RangeBlock(what="a move is open (D68)")], floor_ms=5)
+
+    async def push() -> None:
+        fake.cluster.push(["n0", "n1", "n2"])
+
+    fake.call(push())
+    lines = on_fake("ring", "carts").out.splitlines()
+    assert lines[2].endswith("late at n0; needs repair at n0") and ["2h", "ago", "0"] == lines[2].split()[-10:-7]
+    assert lines[3].endswith(
+        "  3  hints lost: 1; n2: it is away (D70) for 1.5m; at n1: a move is open (D68)")
+    first, second = [run["repair"] for run in on_fake("ring", "carts", "--json").document["runs"]]
+    assert (7_200_000, ["n0"], ["n0"], []) == tuple(
+        first[each] for each in ("exchanged_age_ms", "late", "needs_repair", "blocks"))
+    assert (None, 3, 1, ["n1"], 90_000) == (
+        second["exchanged_age_ms"], second["hints"], second["hints_lost"], second["blocks"][0]["at"],
+        second["blocks"][0]["for_ms"])
+    for node in fake.cluster.nodes.values():
+        node.keyspaces.silent = True
+    quiet = on_fake("ring", "carts", "--timeout", "0.2", "--json").document
+    assert {"n0", "n1", "n2"} == quiet["silent"].keys() and [None, None] == [run["repair"] for run in quiet["runs"]]
+    lines = on_fake("ring", "carts", "--timeout", "0.2").out.splitlines()
+    assert ["0-1", "2", "n0,", "n1", "2", "2", "2", *"-----"] == lines[2].split() and "does not say" in lines[-1]
+
+
+def test_ranges_and_hints_are_shown_and_silent_nodes_named(on_fake: Cli, fake: FakeInAThread):
+    ring = carts(fake)
+    ring.ranges = [("n0", "n1"), ("n1", "n2")]
+    ring.shown = {
+        ("n0", 1): {"hints": 1200, "hint_bytes": 54_321, "oldest_hint_ms": FAKE_NOW_MS - 90_000},
+        ("n0", 0): {"needs_repair": True, "part": "copying"},
+        ("n1", 0): {"exchanged_ms": FAKE_NOW_MS - 3_000, "floor_ms": 1500, "promise_ms": 2500, "version": 2,
+                    "exchanges": [wire.RangeExchange(
+                        member=common_pb2.Member(node="n0", incarnation="1"), began_ms=FAKE_NOW_MS - 3_000)]}}
+    fake.cluster.nodes["n2"].keyspaces.silent = True
+    shown = on_fake("ranges", "carts", "--timeout", "0.2")
+    lines = shown.out.splitlines()
+    assert "carts  2 ranges  2 of 3 nodes answered" == lines[0]
+    assert ["0", "n0,", "n1", "-", "1970-01-01T00:00:01.500+00:00", "3s", "ago", "0"] == lines[2].split()[:8]
+    assert lines[2].endswith("needs repair at n0; copying at n0") and "n2 did not answer" in lines[3]
+    assert "n2 does not say: " in lines[-1]
+    document = on_fake("ranges", "carts", "--timeout", "0.2", "--json").document
+    assert (2, ["n0"], {"n0": 3_000}) == (
+        document["ranges"][0]["version"], document["ranges"][0]["copying"],
+        document["ranges"][0]["nodes"]["n1"]["exchange_ages_ms"])
+    one = on_fake("ranges", "carts", "--range", "0", "--timeout", "0.2").out.splitlines()
+    assert "carts  range 0  needs repair at n0  copying at n0  2 of 3 nodes answered" == one[0]
+    assert [["n0", "copying", "1", "-", "-", "0", "-"],
+            ["n1", "owner", "2", "1970-01-01T00:00:01.500+00:00", "1970-01-01T00:00:02.500+00:00", "0", "n0", "3s",
+             "ago"]] == [line.split() for line in one[2:4]]
+    wrong = on_fake("ranges", "carts", "--range", "2", "--timeout", "0.2")
+    assert (2, True) == (wrong.code, "--range: 2, the keyspace has 2 ranges" in wrong.err.replace("'", ""))
+    kept = on_fake("hints", "carts", "--timeout", "0.2").out.splitlines()
+    assert "carts  1,200 hints  54,321 bytes  0 lost  2 of 3 nodes answered" == kept[0]
+    assert [["n0", "0", "0", "0", "-", "0", "yes", "n0,", "n1"],
+            ["n0", "1", "1200", "54,321", "1.5m", "ago", "0", "-", "n1,", "n2"]] == [line.split() for line in kept[2:4]]
+    document = on_fake("hints", "carts", "--timeout", "0.2", "--json").document
+    assert (1200, ["n0", "n1"], ["n2"]) == (document["hints"], document["nodes"], list(document["silent"]))
+    for node in fake.cluster.nodes.values():
+        node.keyspaces.silent = True
+    assert 3 == on_fake("hints", "carts", "--timeout", "0.2").code
+
+
+def test_a_key_is_explained(on_fake: Cli, fake: FakeInAThread):
+    members = {name: common_pb2.Member(node=name, incarnation="1") for name in ("n0", "n1", "n2")}
+    old, new = [
+        wire.SeenCell(sort="string", stamp=wire.KeyspaceStamp(ms=1000 * ms, node="n0", start=b"12345678"),
+                      value_bytes=2345 * ms, value_digest=255, expires_at_ms=9000)
+        for ms in (1, 2)]
+    carts(fake).explained = wire.KeyExplained(
+        outcome="unknown", range=3, version=4, own=[members["n1"], members["n0"]], pending=[members["n2"]], winner=new,
+        shown=True, why="the greatest stamp of 2 cells wins (D55), and it is live", now_ms=65_000, nodes=[
+            wire.ExplainedNode(
+                member=members["n0"], answered=True, part="owner", version=4, exchanged_ms=5000, cells=[old],
+                lacks=True),
+            wire.ExplainedNode(member=members["n1"]),
+            wire.ExplainedNode(
+                member=members["n2"], answered=True, part="pending", version=4, hints=[new], needs_repair=True)])
+    lines = on_fake("explain", "carts", "k").out.splitlines()
+    assert "carts  key k  range 3  record 4  owners n0, n1  moving to n2" == lines[0]
+    assert lines[1] == (
+        "  a read of all owners shows a value of 4,690 bytes: the greatest stamp of 2 cells wins (D55), and it is live")
+    assert [[">", "string", "1970-01-01T00:00:02.000+00:00", "n0", "4,690", "00000000000000ff",
+             "1970-01-01T00:00:09.000+00:00", "-", "n2"],
+            ["string", "1970-01-01T00:00:01.000+00:00", "n0", "2,345", "00000000000000ff",
+             "1970-01-01T00:00:09.000+00:00", "n0", "-"]] == [line.split() for line in lines[3:5]]
+    assert [["n0", "owner", "4", "-", "-", "1m", "ago", "1", "0", "lacks", "it"],
+            ["(n1)", *"-------", "did", "not", "answer"],
+            ["n2", "pending", "4", "-", "-", "-", "0", "1", "needs", "repair"]] == [line.split() for line in lines[6:9]]
+    assert "  n1 did not answer, an owner is among them" == lines[9]
+    document = on_fake("explain", "carts", "k", "--element", "red", "--json").document
+    assert ("red", False, ["n1"], "00000000000000ff", None) == (
+        document["element"], document["equal"], document["silent"], document["winner"]["value_digest"],
+        document["winner"]["dot"])
+    assert {"node", "incarnation", "answered", "cells", "hints"} == document["nodes"][1].keys()
+    assert 2 == on_fake("explain", "carts", "0x", "--hex").code
+    carts(fake).explained = wire.KeyExplained(outcome="ok", why="no owner that has answered holds a cell")
+    assert "shows nothing: no owner" in on_fake("explain", "carts", "k").out
 
 
 def test_times_that_no_calendar_has_are_numbers():

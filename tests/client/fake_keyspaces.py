@@ -20,6 +20,9 @@ from tidemark_wire.status import to_rpc_error
 from tidemark_wire.v1 import common_pb2, keyspaces_pb2_grpc
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
+FAKE_NOW_MS = 2_000_000_000_000
+"""The clock of every node in answers for people."""
+
 
 @dataclass
 class FakeKeyspace:
@@ -35,6 +38,9 @@ class FakeKeyspace:
     elements: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     ttls: dict[bytes, int | None] = field(default_factory=dict)   # as the last write said
     writes: int = 0
+    explained: wire.KeyExplained = field(default_factory=wire.KeyExplained)    # the answer to every question
+    next_range: int | None = None    # in place of the right one, in every answer
+    shown: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)   # by node and range: beside its part
 
     def put(self, shard_map: common_pb2.ShardMap) -> None:
         """Write it into a map."""
@@ -165,6 +171,24 @@ class KeyspacesServicer(keyspaces_pb2_grpc.KeyspacesServicer):
         return _page(
             {key: value for key, value in keyspace.strings.items() if range_of(key, ranges) == request.range},
             request, outcome)
+
+    @_handled
+    def Explain(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        return keyspace.explained
+
+    @_handled
+    def Ranges(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        name, behind = self.node.name, request.first + 3     # small pages
+        return wire.RangesPage(
+            member=common_pb2.Member(node=name, incarnation=f"{name}-1"), now_ms=FAKE_NOW_MS,
+            next=keyspace.next_range if keyspace.next_range is not None
+            else behind if behind < len(keyspace.ranges) else None,
+            ranges=[
+                wire.RangeShown(**{
+                    "range": index, "version": 1, "part": "owner" if name in names else "none",
+                    "own": [common_pb2.Member(node=each, incarnation=f"{each}-1") for each in names],
+                    **keyspace.shown.get((name, index), {})})
+                for index, names in enumerate(keyspace.ranges)][request.first:behind])
 
 
 def _page(rows: dict[bytes, bytes], request: Any, outcome: str) -> wire.KeyspacePage:

@@ -22,6 +22,8 @@ from tidemark.keyspace_batches import REQUEST_BYTES_MAX, split
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.optimistic.ring import range_of
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from tidemark_wire.v1 import common_pb2
+from tidemark_wire.v1 import keyspaces_pb2 as wire
 
 from tests.waiting import until
 
@@ -124,7 +126,7 @@ async def test_the_synchronous_keyspace_does_the_same(cluster: FakeCluster, cart
 
 @pytest.mark.parametrize("name", [
     "get", "get_many", "set", "set_many", "unset", "getdel", "describe", "scan", "sadd", "srem", "sismember",
-    "smembers", "hset", "hget", "hgetall", "hdel", "clear"])
+    "smembers", "hset", "hget", "hgetall", "hdel", "clear", "explain", "ranges"])
 def test_the_synchronous_keyspace_takes_what_the_other_takes(name: str):
     here, there = (inspect.signature(getattr(each, name)).parameters for each in (sync.SyncKeyspace, Keyspace))
     assert here == there
@@ -590,3 +592,80 @@ async def test_a_page_that_fails_is_read_at_another_owner(ks: Keyspace, cluster:
     for node in list(cluster.nodes.values())[:2]:
         node.keyspaces.lost.extend([grpc.StatusCode.UNAVAILABLE] * 3)
     assert carts.strings == dict(await ks.scan(page_rows=5).all())
+
+
+# --- for people
+
+
+async def test_every_node_says_all_its_ranges_and_the_others_are_named(
+    cluster: FakeCluster, client: tidemark.Client, ks: Keyspace, carts: FakeKeyspace
+) -> None:
+    """The fake answers three ranges at a time."""
+    refusing, silent, *speaking = cluster.nodes
+    carts.shown[speaking[0], 3] = {
+        "exchanged_ms": 5, "hints": 2, "blocks": [wire.RangeBlock(what="it is away", for_ms=7)],
+        "exchanges": [wire.RangeExchange(member=common_pb2.Member(node="x", incarnation="1"))]}
+    cluster.nodes[refusing].keyspaces.refusals.append(Refused(Reason.PERMISSION_DENIED, "not you"))
+    cluster.nodes[silent].keyspaces.silent = True
+    found = await ks.ranges(timeout_s=0.3)
+    assert set(speaking) == found.nodes.keys()
+    assert [0, 1, 2, 3] == [each.range for each in found.nodes[speaking[0]].ranges]
+    last = found.nodes[speaking[0]].ranges[3]
+    assert (5, None, 2, {"x": None}) == (last.exchanged_ms, last.oldest_hint_ms, last.hints, last.exchanges)
+    assert (tidemark.RangeBlock("it is away", None, 7),) == last.blocks
+    assert "not you" in found.silent[refusing] and "Deadline Exceeded" in found.silent[silent]
+    for node in cluster.nodes.values():
+        node.keyspaces.silent = False
+        node.keyspaces.refusals.append(Refused(Reason.PERMISSION_DENIED, "not you"))
+    with pytest.raises(errors.PermissionDenied):
+        await ks.ranges()
+
+
+async def test_a_node_that_names_no_later_page_ends_the_question(ks: Keyspace, carts: FakeKeyspace) -> None:
+    carts.next_range = 0
+    assert {3} == {len(each.ranges) for each in (await ks.ranges(timeout_s=5)).nodes.values()}
+
+
+def _explained(cells: dict[str, list[wire.SeenCell]], lacking: str = "", **fields: Any) -> wire.KeyExplained:
+    members = {name: common_pb2.Member(node=name, incarnation="1") for name in cells}
+    return wire.KeyExplained(**{
+        "outcome": "ok", "own": members.values(),
+        "nodes": [wire.ExplainedNode(
+            member=member, answered=True, part="owner", cells=cells[name], floor_ms=50, lacks=name == lacking)
+            for name, member in members.items()], **fields})
+
+
+def _cell(ms: int, dead: bool = False) -> wire.SeenCell:
+    return wire.SeenCell(sort="string", stamp=wire.KeyspaceStamp(ms=ms, node="a", start=b"12345678"), dead=dead)
+
+
+@pytest.mark.parametrize(("equal", "answer"), [
+    (True, _explained({"a": [_cell(90)], "b": [_cell(90)]})),
+    (True, _explained({"a": [_cell(50, dead=True)], "b": []})),      # a floor collects it
+    (False, _explained({"a": [_cell(51, dead=True)], "b": []})),
+    (False, _explained({"a": [_cell(50)], "b": []})),
+    (False, _explained({"a": [_cell(90)], "b": [_cell(91)]})),
+    (False, _explained({"a": [_cell(90)], "b": [_cell(90)]}, lacking="b")),
+    (False, _explained({"a": [_cell(90)], "b": [_cell(90)]}, outcome="unknown")),
+    (False, _explained({"a": [_cell(90)], "b": [_cell(90)]}, own=[common_pb2.Member(node="c", incarnation="1")])),
+])
+async def test_owners_are_equal_where_all_answered_and_hold_the_same(
+    ks: Keyspace, carts: FakeKeyspace, equal: bool, answer: wire.KeyExplained
+) -> None:
+    carts.explained = answer
+    found = await ks.explain(b"k")
+    assert equal is found.equal and (b"k", None) == (found.key, found.element)
+
+
+async def test_an_explanation_names_what_was_asked_for_and_who_was_silent(
+    cluster: FakeCluster, ks: Keyspace, carts: FakeKeyspace
+) -> None:
+    carts.explained = _explained({"a": [_cell(90)]}, winner=_cell(90), shown=True, why="because")
+    carts.explained.nodes.add(member=common_pb2.Member(node="z", incarnation="1"))
+    found = await ks.explain(b"k", b"")
+    assert (("z",), b"", "because", 90) == (found.silent, found.element, found.why, found.winner.stamp.ms)
+    [asked] = [request for node in cluster.nodes.values() for request in node.keyspaces.requests]
+    assert asked.HasField("element") and b"k" == asked.key
+    for wrong in ({"key": "k"}, {"key": b"k", "element": "e"}, {"key": b"k", "timeout_s": 0}):
+        with pytest.raises(errors.InvalidArgument):
+            await ks.explain(**wrong)
