@@ -19,7 +19,8 @@ import pytest
 import typer
 from rich.console import Console
 from tidemark import QUORUM, Appended, Record
-from tidemark_cli.demo import command, majority, packages, reading, spark, view
+from tidemark_cli.demo import command, keys, majority, packages, reading, spark, view
+from tidemark_cli.demo.holdings import Verdict
 from tidemark_cli.demo.ledger import Ledger
 from tidemark_cli.demo.outcomes import Findings
 from tidemark_cli.demo.packages import Change
@@ -180,6 +181,9 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert document["view_documents"] == DOCUMENTS
     assert f"SIGKILL to {document['killed_putting']}, which leads shard 0" in done.stdout
     assert document["contradictions"] == 0
+    assert list(document.items())[-2:] == [("keyspace_diverged", 0), ("resurrected", 0)]
+    assert (document["keyspace_keys"], document["keyspace_deleted"]) == (keys.KEYS, keys.KEYS // 3)
+    assert document["keyspace_sloppy"] and document["keyspace_hints"]
     assert document["told_confirmed"] == majority.BEFORE + majority.LATE
     assert document["told_local"] == majority.LOCALS
     assert document["told_unknown"] == document["then_rolled_back"] == majority.WAITING + majority.BEHIND
@@ -190,29 +194,32 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("contradictions", "wrong", "mismatches", "digest", "counted"),
+    ("contradictions", "wrong", "mismatches", "digest", "counted", "owners"),
     [
-        ((), 0, 0, "equal", 0), (("something is read that was rolled back",), 0, 0, "equal", 0),
-        ((), 1, 0, "equal", 0), ((), 0, 1, "equal", 0), ((), 0, 0, "different", 0), ((), 0, 0, "moving", 0),
-        ((), 0, 0, "equal", 2), ((), 0, 0, "equal", None),
+        ((), 0, 0, "equal", 0, (0, 0)), (("something is read that was rolled back",), 0, 0, "equal", 0, (0, 0)),
+        ((), 1, 0, "equal", 0, (0, 0)), ((), 0, 1, "equal", 0, (0, 0)), ((), 0, 0, "different", 0, (0, 0)),
+        ((), 0, 0, "moving", 0, (0, 0)), ((), 0, 0, "equal", 2, (0, 0)), ((), 0, 0, "equal", None, (0, 0)),
+        ((), 0, 0, "equal", 0, (1, 0)), ((), 0, 0, "equal", 0, (0, 1)),
     ],
 )
-def test_a_contradiction_or_a_wrong_record_view_or_count_fails_the_demo(
+def test_a_contradiction_or_a_wrong_record_view_count_or_owner_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     contradictions: tuple[str, ...], wrong: int, mismatches: int, digest: str, counted: int | None,
+    owners: tuple[int, int],
 ):
     found = Findings(1, 2, 3, 4, 1, 2, 8, contradictions)
     delivery = Delivery(300 << 20, wrong, 1.0042, 2, {"demo-1": 0.25, "demo-2": 0.75}, "demo-2", 1.5)
     viewed = view.Findings(10, mismatches, digest, "demo-3")
     outcome = Outcome(
-        Ledger().judge([]), spark.Findings(3, counted, 1.0), delivery, viewed, found, 1.0, 5, 1, 100, "demo-1",
+        Ledger().judge([]), spark.Findings(3, counted, 1.0), delivery, viewed,
+        keys.Findings(9, 3, 2, 4, ("demo-1", "demo-2"), Verdict(*owners, ()), 2.5), found, 1.0, 5, 1, 100, "demo-1",
         "demo-2", "demo-5", "an etcd")
 
     async def run(*_: object) -> Outcome:
         return outcome
 
     monkeypatch.setattr(command, "run", run)
-    if contradictions or wrong or mismatches or digest != "equal" or counted:
+    if contradictions or wrong or mismatches or digest != "equal" or counted or any(owners):
         with pytest.raises(typer.Exit) as ended:
             command.demo(keep=tmp_path, as_json=True)
         assert ended.value.exit_code == FAILED
@@ -220,6 +227,7 @@ def test_a_contradiction_or_a_wrong_record_view_or_count_fails_the_demo(
         command.demo(keep=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["contradictions"] == len(contradictions)
+    assert (document["keyspace_diverged"], document["resurrected"]) == owners
     assert document["spark_mismatches"] == counted
     assert [document[f"view_{name}"] for name in ("documents", "mismatches", "digest")] == [10, mismatches, digest]
     assert (document["read_wrong"], document["received_over_delivered"], document["rewinds"]) == (wrong, 1.0042, 2)

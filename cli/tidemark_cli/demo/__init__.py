@@ -1,9 +1,9 @@
 """The demo: a cluster that loses its leader, swaps a node, is read by Spark, is read while a node dies, feeds a view of
-documents, has a majority paused, and keeps every promise it made.
+documents, loses two owners of keys, has a majority paused, and keeps every promise it made.
 
 Rooms: `packages` (the data), `ledger` (what was promised, and whether it was kept), `writer` (the load), `scenario`
 (what happens, in order), `spark` (its act about Spark) with `spark_job` (the program),
-`reading` (its act about reads), `view` (its act about documents), `majority` (its last act)
-with `outcomes` (what each append was told, and whether it is so), `acts` (what several acts need), `screen` (how it is
-told), `command` (the options).
+`reading` (its act about reads), `view` (its act about documents), `keys` (its act about a keyspace) with `holdings`
+(what owners hold of what was acknowledged), `majority` (its last act) with `outcomes` (what each append was told, and
+whether it is so), `acts` (what several acts need), `screen` (how it is told), `command` (the options).
 """

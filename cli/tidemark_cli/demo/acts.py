@@ -1,4 +1,4 @@
-"""What several acts of the demo need: a group that is served, a bound in time, the first failure as itself.
+"""What several acts of the demo need: a group or keyspace that is served, a bound in time, the first failure as itself.
 
 Stays out: the acts (scenario, majority).
 """
@@ -28,21 +28,32 @@ async def create_group(
     **replication: Any,
 ) -> None:
     """Create a log group and wait until every shard of it has a leader."""
+    spec = {
+        "kind": kind, "shards": shards,
+        "replication": {"factor": copies, "defaultAck": "Quorum", "spread": "Node", **replication}}
+    await _create(service, runtime, "LogGroup", name, spec, f"every shard of {name} has a leader")
+
+
+async def create_keyspace(service: Admin, runtime: local.Runtime, name: str, **spec: Any) -> None:
+    """Create a keyspace and wait until every range of it has owners."""
+    await _create(service, runtime, "Keyspace", name, spec, f"every range of {name} has its owners")
+
+
+async def _create(
+    service: Admin, runtime: local.Runtime, kind: str, name: str, spec: dict[str, Any], what: str
+) -> None:
     manifest = {
         "apiVersion": "tidemark.dev/v1alpha1",
-        "kind": "LogGroup",
+        "kind": kind,
         "metadata": {"name": name},
-        "spec": {
-            "clusterRef": {"name": CLUSTER}, "kind": kind, "shards": shards,
-            "replication": {"factor": copies, "defaultAck": "Quorum", "spread": "Node", **replication},
-        },
+        "spec": {"clusterRef": {"name": CLUSTER}, **spec},
     }
     await service.apply(yaml.safe_dump(manifest))
 
     def served(items: list[dict[str, Any]]) -> bool:
         return any(condition(item, "Ready")[0] == "True" for item in items if item["metadata"]["name"] == name)
 
-    await runtime.wait_for("LogGroup", served, f"every shard of {name} has a leader", ACT_TIMEOUT_S)
+    await runtime.wait_for(kind, served, what, ACT_TIMEOUT_S)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ def demo(
         bool, typer.Option("--json", help="Tell the story on stderr; stdout has one line of JSON only.")
     ] = False,
 ) -> None:
-    """Lose a leader, swap a node, kill a sender, pause a majority, lose no record: in about a minute."""
+    """Lose a leader, swap a node, kill a sender and owners, pause a majority, lose nothing: in about a minute."""
     changes = packages.load(packages.find(data))
     directory = Path(tempfile.mkdtemp(prefix="tidemark-demo-")) if keep is None else keep
     screen = Screen(Console(highlight=False, stderr=as_json))
@@ -82,7 +82,7 @@ def write_line(document: dict[str, Any], *, as_json: bool) -> None:
 def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
     """Return the last line."""
     verdict, spark, delivery = outcome.verdict, outcome.spark, outcome.delivery
-    view, limbo = outcome.view, outcome.limbo
+    view, keys, limbo = outcome.view, outcome.keys, outcome.limbo
     return {
         "acked": verdict.acked, "read": verdict.read, "lost": verdict.lost, "duplicated": verdict.duplicated,
         "reordered": verdict.reordered, "elections": outcome.elections, "swaps": outcome.swaps,
@@ -99,6 +99,10 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
         "told_rolled_back": limbo.rolled_back, "then_confirmed": limbo.then_confirmed,
         "then_rolled_back": limbo.then_rolled_back, "seconds_limbo": round(outcome.seconds_limbo, 1),
         "contradictions": len(limbo.contradictions),
+        "keyspace_keys": keys.keys, "keyspace_deleted": keys.deleted, "keyspace_sloppy": keys.sloppy,
+        "keyspace_hints": keys.hints, "killed_owners": " and ".join(keys.killed),
+        "seconds_keyspace": round(keys.seconds, 1), "keyspace_diverged": keys.verdict.diverged,
+        "resurrected": keys.verdict.resurrected,
     }
 
 

@@ -1,6 +1,6 @@
 """What happens in the demo, in order: load, a leader killed, a node swapped, the dead one back, everything read, by
-Spark too; then a group that is read while a node dies, one of documents that a SQLite view follows, and one of which
-the majority is paused.
+Spark too; then a group that is read while a node dies, one of documents that a SQLite view follows, a keyspace of
+which two owners die, and a group of which the majority is paused.
 
 The writer never stops: up to the next mark it runs at its pace, and where a fault takes longer it goes on at a
 trickle, so that every act happens under load.  Stays out: folders and exit codes (command).
@@ -23,7 +23,7 @@ from tidemark_operator import local
 from ..admin import Admin
 from ..failures import UNAVAILABLE, CommandFailed
 from ..reconfigurations import condition, reconfiguration
-from . import majority, reading, spark, view
+from . import keys, majority, reading, spark, view
 from .acts import CLUSTER, create_group, leader_of, together, within
 from .ledger import Ledger, Verdict
 from .outcomes import Findings
@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     spark: spark.Findings
     delivery: reading.Delivery
     view: view.Findings
+    keys: keys.Findings
     limbo: Findings
     seconds_limbo: float
     elections: int
@@ -59,7 +60,7 @@ class Outcome(NamedTuple):
         """Whether every promise was kept."""
         return (
             self.verdict.kept and self.spark.good and not self.delivery.wrong and self.view.good
-            and not self.limbo.contradictions
+            and self.keys.good and not self.limbo.contradictions
         )
 
 
@@ -110,11 +111,12 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             counted = await spark.run(runtime, GROUP, changes, directory, screen)
             delivery = await reading.run(service, runtime, client, changes, screen)
             viewed = await view.run(service, runtime, client, changes, directory, screen)
+            kept = await keys.run(service, runtime, client, changes, screen)
             began = screen.seconds
             limbo = await majority.run(service, runtime, client, changes, screen)
             seconds_limbo = screen.seconds - began
     return Outcome(
-        verdict, counted, delivery, viewed, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed,
+        verdict, counted, delivery, viewed, kept, limbo, seconds_limbo, elections, swaps, failover.milliseconds, killed,
         source, spare, runtime.etcd_origin,
     )
 
