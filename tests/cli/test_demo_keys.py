@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
-from functools import partial
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,21 +12,15 @@ from typing import Any
 import pytest
 import tidemark
 from rich.console import Console
-from tidemark import KeyAtNode, KeyExplanation, SeenCell, Stamp
+from tidemark import KeyAtNode, KeyExplanation, Keyspace, SeenCell, Stamp
 from tidemark_cli.demo import acts, keys
 from tidemark_cli.demo.holdings import Acknowledged, Name, Verdict, judge
 from tidemark_cli.demo.packages import Change
 from tidemark_cli.demo.screen import Screen
 from tidemark_core.base.ids import Member
-from tidemark_core.optimistic.plane import KeyspaceLimits
-from tidemark_core.optimistic.ring import Owners, Quorum, Range
-from tidemark_core.planes import planes
-from tidemark_node.main import Node
-from tidemark_node.settings import Settings
-from tidemark_operator.resources.keyspace import Keyspace
-from tidemark_wire.channel import open_channel
-from tidemark_wire.rings import put_ring
-from tidemark_wire.v1 import common_pb2, node_pb2_grpc
+from tidemark_operator.resources import keyspace as resource
+
+from tests.keyspace_nodes import KeyspaceNodes
 
 A, B, C = (Member(name, "1") for name in "abc")
 Held = Mapping[Member, tuple[SeenCell, ...]]
@@ -108,66 +99,19 @@ def test_an_unknown_operation_may_show_and_a_name_without_an_explanation_diverge
 # --- the act
 
 
-class Runtime:
-    """Nodes of this process that are stopped and started as a local runtime kills and starts processes."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.nodes: dict[str, Node] = {}
-        self.addresses: dict[str, str] = {}
-        self.map = common_pb2.ShardMap()
-        self.repair_every_ms = 600_000    # at once too, when an owner is back; 0: never
-        self._loop = asyncio.get_running_loop()
-
-    async def start(self, name: str) -> None:
-        limits = KeyspaceLimits(tick_ms=20, replay_pause_ms=100, repair_every_ms=self.repair_every_ms)
-        node = Node(
-            Settings(node=name, data=self.directory / name, listen=self.addresses.get(name, "127.0.0.1:0"),
-                     metrics_listen="off", disk_reserve_bytes=1 << 20), planes_of=partial(planes, keyspaces=limits))
-        await node.start()
-        self.nodes[name], self.addresses[name] = node, node.address
-        if self.map.version:
-            await self._push(node)
-
-    def kill(self, name: str) -> None:
-        asyncio.run_coroutine_threadsafe(self.nodes.pop(name).stop(), self._loop).result(20)
-
-    async def push(self, partitions: int) -> None:
-        """Push a ring of these nodes, each range with the next three."""
-        members = [node.me for node in self.nodes.values()]
-        self.map = common_pb2.ShardMap(version=1, nodes=[
-            common_pb2.NodeInfo(
-                node=node.me.node, incarnation=node.me.incarnation, address=node.address, available=True)
-            for node in self.nodes.values()])
-        info = self.map.keyspaces.add(
-            name=keys.KEYSPACE, keyspace_id=1, overrides_allowed=True, sloppy=True, eventual=True)
-        put_ring(info, [
-            Range(1, Owners(tuple(members[(index + place) % len(members)] for place in range(3)), Quorum(3, 2, 2)))
-            for index in range(partitions)])
-        for node in self.nodes.values():
-            await self._push(node)
-
-    async def _push(self, node: Node) -> None:
-        async with open_channel(node.address) as opened:
-            await node_pb2_grpc.ControlStub(opened).PushShardMap(self.map, timeout=20)
-
-
 @pytest.fixture
-async def runtime(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Runtime]:
-    runtime = Runtime(tmp_path)
-    runtime.repair_every_ms = getattr(request, "param", runtime.repair_every_ms)
-    async with AsyncExitStack() as stack:
-        for name in "abcd":
-            await runtime.start(name)
-        await runtime.push(4)
-        yield runtime
-        for node in runtime.nodes.values():
-            stack.push_async_callback(node.stop)
+async def runtime(tmp_path: Path) -> AsyncIterator[KeyspaceNodes]:
+    nodes = KeyspaceNodes(tmp_path)
+    try:
+        await nodes.up("abcd", keys.KEYSPACE, sloppy=True)
+        yield nodes
+    finally:
+        await nodes.down()
 
 
-async def act(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> tuple[keys.Findings, str]:
+async def act(runtime: KeyspaceNodes, monkeypatch: pytest.MonkeyPatch) -> tuple[keys.Findings, str]:
     async def there_already(_service: Any, _runtime: Any, name: str, **spec: Any) -> None:
-        created = Keyspace.model_validate_json(json.dumps({
+        created = resource.Keyspace.model_validate_json(json.dumps({
             "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": name},
             "spec": {"clusterRef": {"name": "demo"}, **spec}}))
         assert created.spec.replication.replicas == keys.COPIES
@@ -183,7 +127,7 @@ async def act(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> tuple[keys.F
 
 @pytest.mark.servers
 async def test_owners_that_were_away_are_equal_again_and_nothing_deleted_is_back(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    runtime: KeyspaceNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, text = await act(runtime, monkeypatch)
     assert found.good and (0, 0, ()) == found.verdict, text
@@ -192,11 +136,37 @@ async def test_owners_that_were_away_are_equal_again_and_nothing_deleted_is_back
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("runtime", [0], indirect=True)
-async def test_without_repair_the_act_finds_owners_that_differ(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+async def test_the_act_counts_what_owners_hold_beside_what_was_acknowledged(
+    runtime: KeyspaceNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "HEAL_S", 0.1)
+    """Another writer puts a deleted key back, writes over a key, and adds one."""
+    heal = keys._heal
+
+    async def healed(keyspace: Keyspace, names: Sequence[Name]) -> None:
+        await heal(keyspace, names)
+        for key in (b"0", b"1", b"new"):
+            await keyspace.set(key, b"beside", w=keys.COPIES)
+
+    monkeypatch.setattr(keys, "_heal", healed)
     found, text = await act(runtime, monkeypatch)
-    assert not found.good and found.verdict.diverged + found.verdict.resurrected, text
-    assert f"keyspace_diverged: {found.verdict.diverged}, resurrected: {found.verdict.resurrected}" in text
+    assert (2, 1) == (found.verdict.diverged, found.verdict.resurrected) and not found.good
+    assert "keyspace_diverged: 2, resurrected: 1" in text
+    for example in ("(b'0', None) was deleted, and is visible at ", "(b'new', None) is there", "(b'1', None) is not"):
+        assert example in text
+
+
+@pytest.mark.servers
+async def test_owners_that_stay_different_are_counted_when_the_time_to_heal_is_over(
+    runtime: KeyspaceNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heal = keys._heal
+
+    async def healed(keyspace: Keyspace, names: Sequence[Name]) -> None:
+        await heal(keyspace, names)
+        monkeypatch.setattr(keys, "HEAL_S", 0.1)
+        monkeypatch.setattr(KeyExplanation, "equal", property(lambda found: found.key != b"1"))
+        await heal(keyspace, names)
+
+    monkeypatch.setattr(keys, "_heal", healed)
+    found, _ = await act(runtime, monkeypatch)
+    assert (1, 0, ("owners of (b'1', None) differ",)) == found.verdict

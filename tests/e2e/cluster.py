@@ -278,6 +278,26 @@ class Cluster:
         await self.replicated(name)
         return name
 
+    async def create_keyspace(self, **spec: Any) -> str:
+        """Create a keyspace of a name of its own with three owners a range; returns when every range has them."""
+        self._groups += 1
+        name = f"keyspace-{self._groups}"
+        await self.apply({
+            "apiVersion": API_VERSION, "kind": "Keyspace", "metadata": {"name": name},
+            "spec": {
+                "clusterRef": {"name": "e2e"},
+                **spec, "replication": {"replicas": 3, "readQuorum": 2, "writeQuorum": 2, "spread": "Node",
+                                        **spec.get("replication", {})},
+            },
+        })
+
+        async def served() -> bool:
+            found = [item for item in await self.objects("Keyspace") if item["metadata"]["name"] == name]
+            return bool(found) and condition(found[0], "Ready")[0] == "True"
+
+        await until(served, f"every range of {name} has its owners")
+        return name
+
     async def _served(self, group: str) -> bool:
         found = [item for item in await self.objects("LogGroup") if item["metadata"]["name"] == group]
         return bool(found) and condition(found[0], "Ready")[0] == "True"

@@ -32,7 +32,7 @@ LOOK_S = 0.1
 
 
 class Findings(NamedTuple):
-    """What became of all keys; `sloppy` writes were kept by other nodes for owners."""
+    """The comparison of all keys; `sloppy` writes were kept by other nodes for owners."""
 
     keys: int
     deleted: int
@@ -105,7 +105,7 @@ async def run(
                 "of them, or other nodes that keep it for owners")
     async with within("keys are written while two owners are away", 3 * acts.ACT_TIMEOUT_S):
         await writers.write([(key, first[key]) for key in keys])
-        killed = await _victims(client)
+        killed = await victims(client, KEYSPACE)
         screen.tell(f"{len(keys):,} keys written; SIGKILL to {' and '.join(killed)}", "bold red")
         for name in killed:
             await asyncio.to_thread(runtime.kill, name)
@@ -129,9 +129,9 @@ async def run(
     return found
 
 
-async def _victims(client: Client) -> tuple[str, ...]:
-    """Return the two nodes that share most ranges."""
-    ring = await client.routing.find_keyspace(KEYSPACE)
+async def victims(client: Client, name: str) -> tuple[str, ...]:
+    """Return the two nodes that share most ranges of a keyspace."""
+    ring = await client.routing.find_keyspace(name)
     pairs = Counter(
         pair for record in ring.ranges
         for pair in combinations(sorted(member.node for member in record.own.members), 2))

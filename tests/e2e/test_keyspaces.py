@@ -1,0 +1,86 @@
+"""Keyspaces under a mixed load: nodes are killed, paused and wiped, and in the end every owner holds what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tidemark import Client
+from tidemark_cli.demo.keys import victims
+from tidemark_core.base.ids import Member
+
+from tests.keyspace_load import KeyLoad
+from tests.waiting import until
+
+from .cluster import Cluster
+
+PARTITIONS = 8
+CALL_S = 2.0
+SLOPPY = {"consistency": "Eventual", "replication": {"quorumMode": "Sloppy"}}
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
+    return start_cluster(5)
+
+
+async def owned_by(client: Client, name: str, members: set[Member]) -> bool:
+    """Say whether no range moves, and each is owned by some of these members."""
+    client.routing.refresh_soon()
+    ring = await client.routing.find_keyspace(name)
+    return all(record.pending is None and members.issuperset(record.own.members) for record in ring.ranges)
+
+
+async def busiest(client: Client, name: str) -> list[str]:
+    """Return nodes, those that own most ranges first."""
+    ring = await client.routing.find_keyspace(name)
+    owners = [member.node for record in ring.ranges for member in record.own.members]
+    return sorted(set(owners), key=lambda node: (-owners.count(node), node))
+
+
+async def test_d74_killed_paused_and_wiped_owners_hold_every_acknowledged_operation(cluster: Cluster, client: Client):
+    """One fault after the other on a strict keyspace; nothing that was deleted is visible at any owner."""
+    name = await cluster.create_keyspace(partitions=PARTITIONS)
+    killed, paused, wiped, *_ = await busiest(client, name)
+    keyspace = client.keyspace(name, timeout_s=CALL_S)
+    async with KeyLoad(keyspace) as load:
+        await load.more()
+        cluster.kill(killed)
+        await load.more()
+        await cluster.start(killed)
+        cluster.pause(paused)
+        await load.more()
+        cluster.resume(paused)
+        await load.more()
+        before = await cluster.member(wiped)
+        cluster.kill(wiped)
+        cluster.runtime.wipe(wiped)
+        await cluster.start(wiped)
+        await load.more()
+        living = {await cluster.member(node) for node in cluster.nodes}
+        assert before not in living
+        await until(lambda: owned_by(client, name, living), "the wiped node is swapped out of every range")
+        await load.more()
+    await load.healed()
+    assert (0, 0, ()) == await load.verdict()
+
+
+async def test_d73_hints_bring_back_what_two_owners_missed_at_once(cluster: Cluster, client: Client):
+    """Two nodes that share ranges are away at once, in a sloppy keyspace of Strings."""
+    name = await cluster.create_keyspace(partitions=PARTITIONS, **SLOPPY)
+    killed = await victims(client, name)
+    keyspace = client.keyspace(name, timeout_s=CALL_S)
+    async with KeyLoad(keyspace, names=12, elements=False) as load:
+        await load.more()
+        cluster.kill(*killed)
+        await load.more()
+
+        async def kept() -> bool:
+            known = await keyspace.ranges(timeout_s=CALL_S)
+            return any(shown.hints for said in known.nodes.values() for shown in said.ranges)
+
+        await until(kept, "nodes keep writes for owners that are away")
+        await cluster.start(*killed)
+        await load.more()
+    await load.healed()
+    assert (0, 0, ()) == await load.verdict()
