@@ -267,7 +267,7 @@ class KeyspaceCalls:
             while True:
                 page: keyspaces_pb2.RangesPage = await self._send(address, "Ranges", request, deadline - self._now())
                 shown += map(range_of, page.ranges)
-                if not page.HasField("next") or page.next <= request.first:
+                if not page.HasField("next") or not request.first < page.next < len(ring.ranges):
                     return RangesOfNode(page.now_ms, tuple(shown))
                 request.first = page.next
         except grpc.aio.AioRpcError as error:

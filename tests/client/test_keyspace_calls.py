@@ -621,8 +621,11 @@ async def test_every_node_says_all_its_ranges_and_the_others_are_named(
         await ks.ranges()
 
 
-async def test_a_node_that_names_no_later_page_ends_the_question(ks: Keyspace, carts: FakeKeyspace) -> None:
-    carts.next_range = 0
+@pytest.mark.parametrize("next_range", [0, RANGES, 1 << 31])
+async def test_a_node_that_names_no_later_page_of_the_ring_ends_the_question(
+    ks: Keyspace, carts: FakeKeyspace, next_range: int
+) -> None:
+    carts.next_range = next_range
     assert {3} == {len(each.ranges) for each in (await ks.ranges(timeout_s=5)).nodes.values()}
 
 

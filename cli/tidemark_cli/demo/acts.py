@@ -35,7 +35,12 @@ async def create_group(
 
 
 async def create_keyspace(service: Admin, runtime: local.Runtime, name: str, **spec: Any) -> None:
-    """Create a keyspace and wait until every range of it has owners."""
+    """Create a keyspace once all nodes are up, so that no range moves soon; wait until every range has owners."""
+    def all_up(clusters: list[dict[str, Any]]) -> bool:
+        nodes = clusters[0]["status"]["nodeSummary"]
+        return bool(nodes["ready"] == nodes["current"])
+
+    await runtime.wait_for("TidemarkCluster", all_up, "every node is up", ACT_TIMEOUT_S)
     await _create(service, runtime, "Keyspace", name, spec, f"every range of {name} has its owners")
 
 
