@@ -19,7 +19,7 @@ from .running import run_app
 
 ROOMS = {
     "demo": Room("demo.command", "demo", 
-        "Lose a leader, swap a node, kill a sender, pause a majority, lose no record: in about a minute."),
+        "Lose a leader, swap a node, kill a sender and owners, pause a majority, lose nothing: in about a minute."),
     "dev": Room("dev", "dev_app", "Run a whole cluster on this machine, for development."),
     "append": Room("appends", "append", "Append the lines of FILE, one record each."),
     "read": Room("reads", "read", "Read the records of GROUP, each shard in its order."),
