@@ -1,13 +1,14 @@
 """Movers: the operator's machine of the plane of keyspaces, which brings each range to the owners that are wanted.
 
-Each change of a record is one compare-and-swap (D63).  All that a mover remembers besides may be lost: a successor asks
-the members again.
-Stays out: which owners are wanted (`placing`, the operator), when a move may be finished (`moving`).
+Each change of a record is one compare-and-swap (D63), also where its floor rises.  All that a mover remembers besides
+may be lost: a successor asks the members again.
+Stays out: which owners are wanted (`placing`, the operator), when a move may be finished (`moving`), rounds of floors
+(`raising`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,9 @@ from ..base.metadata import (
     SaveMetadata,
     SetActive,
 )
+from .floors import HintsGone, Promised, Synced
 from .moving import Announced, Copied, CopyAsked, Known, unfinished
+from .raising import FloorDue, Raising, Rounds
 from .records import RangeRecord
 from .ring import Owners, Range, aborted, begun, finished, wrong_move
 
@@ -46,7 +49,10 @@ class Wanted:
 
 
 class Mover:
-    """One range.  It begins a move to the wanted owners, and finishes or aborts the one that is open."""
+    """One range.  It begins a move to the wanted owners, and finishes or aborts the one that is open.
+
+    A move that begins ends the round that is open.
+    """
 
     def __init__(self, address: Address, movers: Movers) -> None:
         self.record: RangeRecord | None = None
@@ -58,6 +64,7 @@ class Mover:
         self._saving: RangeRecord | None = None
         self._known: dict[Member, int] = {}
         self._copied: set[Member] = set()     # under the version of the record
+        self._raising = Raising(address, movers.rounds)
 
     def step(self, now_ms: int, event: Any) -> list[Any]:
         """Consume one event."""
@@ -76,30 +83,38 @@ class Mover:
             case Received(_, Member() as sender, _, Copied(_, version)):
                 if self.record is not None and version == self.record.range.version:
                     self._copied.add(sender)
+            case Received(_, Member() as sender, _, HintsGone() | Promised() | Synced() as answer):
+                if self._movers.active:
+                    return [*self._raising.on_answer(sender, answer), *self._act()]
             case Wanted(_, owners, gone):
                 self._wish, self._gone = owners, gone
+            case FloorDue():
+                return self._raise(now_ms, event)
             case NodeUp(member, _):
                 return self._ask([member])
             case TimerFired():
+                self._raising.on_timer(now_ms)
                 return [*self._act(), *self._ask(), *self._timer(now_ms)]
         return self._act()
 
     def _loaded(self, now_ms: int, record: RangeRecord | None, revision: int, *, fresh: bool) -> list[Any]:
         if record is None:
+            self._raising.forget()
             return [SetTimer(self._address, TIMER, None)]
         if fresh:
             self._saving = None
         if revision <= self.revision:
             return self._act()
         before, self.record, self.revision, self._wish = self.record, record, revision, None
+        self._raising.on_record(record.range)
         if before is not None and before.range.version == record.range.version:
-            return self._act()
+            return [*self._act(), *self._timer(now_ms)]
         self._copied = set()
         self._known = {each: self._known[each] for each in record.range.members if each in self._known}
         return [*self._act(), *self._ask(), *self._timer(now_ms)]
 
     def resume(self, now_ms: int) -> list[Any]:
-        """Go on with the move that is open; this operator holds the lease now."""
+        """Go on with what is open; this operator holds the lease now."""
         return [*self._act(), *self._ask(), *self._timer(now_ms)]
 
     def _heard(self, sender: Member, version: int) -> list[Any]:
@@ -111,30 +126,40 @@ class Mover:
             self._address, "range_behind",
             f"{sender} has version {version}, the metadata store has {self.record.range.version}")]
 
-    # --- moves --------------------------------------------------------------------------------------------
+    def _raise(self, now_ms: int, due: FloorDue) -> list[Any]:
+        """Begin a round, or give it up; none begins while the store is behind, or this operator is."""
+        if self.record is None or self._saving is not None or self._behind or not self._movers.active:
+            return []
+        return [*self._raising.begin(now_ms, self.record.range, due), *self._timer(now_ms)]
+
+    @property
+    def _behind(self) -> bool:
+        """Whether a member knows a newer record: the store is behind, or this operator is."""
+        assert self.record is not None
+        return any(version > self.record.range.version for version in self._known.values())
+
+    # --- moves and floors ---------------------------------------------------------------------------------
 
     def _act(self) -> list[Any]:
-        """Write the next record, where one is due and none is being written.
-
-        Where a member knows a newer record the store is behind, or this operator is: then nothing is written.
-        """
-        if self.record is None or self._saving is not None or not self._movers.active:
+        """Write the next record, where one is due and none is being written; nothing where something is behind."""
+        if self.record is None or self._saving is not None or self._behind or not self._movers.active:
             return []
         record = self.record.range
-        if any(version > record.version for version in self._known.values()):
-            return []
         found = self._next(record)
         if found is None:
             return []
         following, what = found
         to = following.pending or record.pending or following.own
+        detail = f"version {following.version}: {_text(record.own)} to {_text(to)}"
+        if following.floor_ms != record.floor_ms:
+            detail = f"{record.floor_ms} to {following.floor_ms}"
         self._saving = RangeRecord(following, self._movers.writer())
-        return [
-            SaveMetadata(self._address, self._saving, self.revision),
-            Trace(self._address, what, f"version {following.version}: {_text(record.own)} to {_text(to)}")]
+        return [SaveMetadata(self._address, self._saving, self.revision), Trace(self._address, what, detail)]
 
     def _next(self, record: Range) -> tuple[Range, str] | None:
         if record.pending is None:
+            if (raised := self._raising.done) is not None:
+                return raised, "floor_raised"
             wish = self._wish
             if wish is None or wish == record.own or wrong_move(record, wish) is not None:
                 return None
@@ -146,10 +171,12 @@ class Mover:
             return finished(record), "move_finished"
         return None
 
-    def _ask(self, members: Iterable[Member] | None = None) -> list[Any]:
-        """Ask these members, or all, for what the open move waits for."""
-        if self.record is None or self.record.range.pending is None or not self._movers.active:
+    def _ask(self, members: Collection[Member] | None = None) -> list[Any]:
+        """Ask these members, or all, for what the open move or the open round waits for."""
+        if self.record is None or not self._movers.active:
             return []
+        if self.record.range.pending is None:
+            return [*self._raising.ask(members)]
         record, pending = self.record.range, self.record.range.pending
         effects: list[Any] = []
         for member in record.members if members is None else members:
@@ -160,16 +187,19 @@ class Mover:
         return effects
 
     def _timer(self, now_ms: int) -> list[Any]:
-        moving = self.record is not None and self.record.range.pending is not None and self._movers.active
-        return [SetTimer(self._address, TIMER, now_ms + ASK_MS if moving else None)]
+        moving = self.record is not None and self.record.range.pending is not None
+        waits = self._movers.active and (moving or self._raising.round is not None)
+        return [SetTimer(self._address, TIMER, now_ms + ASK_MS if waits else None)]
 
 
 class Movers:
     """The machine: all ranges of a cluster in one operator process."""
 
     def __init__(self, operator: str) -> None:
+        """`operator` names this process, and no other one."""
         self.units: dict[int, Mover] = {}
         self.active = False
+        self.rounds = Rounds.of(operator)
         self._operator = operator
         self._writes = 0
 
