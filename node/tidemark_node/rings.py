@@ -13,9 +13,10 @@ from tidemark_core.base.ids import Member
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic.coordinating.reading import Repair
-from tidemark_core.optimistic.plane import Assign, Cluster
+from tidemark_core.optimistic.plane import Assign, Cluster, Settle
 from tidemark_core.optimistic.ring import Range, range_of
-from tidemark_wire.rings import InvalidRing, ring_of
+from tidemark_core.optimistic.settings import KeyspaceSettings
+from tidemark_wire.rings import InvalidRing, ring_of, settings_of
 from tidemark_wire.v1 import common_pb2
 
 from .driver import Driver
@@ -37,6 +38,7 @@ class Keyspace:
     sloppy: bool
     overrides_allowed: bool
     default_ttl_ms: int
+    settings: KeyspaceSettings | None
     raw: bytes
 
     def index_of(self, key: bytes) -> int:
@@ -79,7 +81,7 @@ def _keyspace_of(info: common_pb2.KeyspaceInfo, raw: bytes) -> Keyspace:
         raise InvalidRing(f"{field}.default_ttl_ms: {info.default_ttl_ms} is more than {TTL_MAX_MS}, a hundred years")
     return Keyspace(
         info.name, info.keyspace_id, ring_of(info), repair, info.sloppy, info.overrides_allowed, info.default_ttl_ms,
-        raw)
+        settings_of(info), raw)
 
 
 class Rings:
@@ -93,6 +95,7 @@ class Rings:
         self._checked: dict[str, Keyspace] = {}    # of the map that was checked last
         self._core: NodeCore | None = None    # the one that was handed the records
         self._handed: dict[int, Range] = {}
+        self._settled: dict[int, KeyspaceSettings] = {}    # by the numbers of keyspaces
         self._members: tuple[Member, ...] = ()
 
     def check(self, pushed: common_pb2.ShardMap) -> None:
@@ -108,12 +111,15 @@ class Rings:
             self._map = self._routing.map
             self._keyspaces = keyspaces_of(self._map, self._checked)
         if driver.core is not self._core:
-            self._core, self._handed, self._members = driver.core, {}, ()
+            self._core, self._handed, self._settled, self._members = driver.core, {}, {}, ()
         if (members := self._cluster()) != self._members:
             self._members = members
             driver.post(Cluster(members))
         before, self._handed = self._handed, {}
         for keyspace in self._keyspaces.values():
+            if keyspace.settings is not None and self._settled.get(keyspace.number) != keyspace.settings:
+                self._settled[keyspace.number] = keyspace.settings
+                driver.post(Settle(keyspace.number, keyspace.settings))
             for index, record in enumerate(keyspace.ranges):
                 unit = keyspace.unit(index)
                 self._handed[unit] = record

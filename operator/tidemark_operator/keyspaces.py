@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.placing import Zones
 from tidemark_core.optimistic.ring import Quorum, Range
+from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_wire.identity import AccessLists
 from tidemark_wire.wire_version import VERSION_OF_PLANES
 
@@ -35,8 +37,10 @@ class Keyspace:
     eventual: bool
     overrides_allowed: bool
     default_ttl_ms: int
+    settings: KeyspaceSettings
     access: AccessLists | None
     detached: bool
+    created_ms: int     # by the operator's clock: what it stores is no older, but for clocks that differ
 
     @property
     def title(self) -> str:
@@ -77,9 +81,18 @@ def keyspace_view(stored: StoredObject) -> Keyspace:
         eventual=spec["consistency"] == "Eventual",
         overrides_allowed=spec["clientOverrides"] == "Allowed",
         default_ttl_ms=1_000 * spec["defaultTTLSeconds"],
+        settings=_settings(spec),
         access=access_lists(spec.get("access")),
         detached=stored.detached,
+        created_ms=round(1_000 * datetime.fromisoformat(stored.created).timestamp()),
     )
+
+
+def _settings(spec: Mapping[str, Any]) -> KeyspaceSettings:
+    hints: Mapping[str, Any] = spec["hintedHandoff"]
+    return KeyspaceSettings(
+        1_000 * hints["windowSeconds"] if hints["mode"] == "Enabled" else 0,
+        1_000 * spec["antiEntropy"]["intervalSeconds"], 1_000 * spec["tombstoneGraceSeconds"])
 
 
 def number_of(unit: int) -> int:

@@ -13,7 +13,7 @@ from tidemark_core.base.ids import ShardId, shard_id
 from tidemark_core.optimistic.ring import Range
 from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_wire.identity import AccessLists
-from tidemark_wire.rings import put_ring
+from tidemark_wire.rings import put_ring, put_settings
 from tidemark_wire.v1 import common_pb2
 
 from .keyspaces import Keyspace
@@ -106,6 +106,7 @@ def _put_keyspace(entry: common_pb2.KeyspaceInfo, keyspace: Keyspace, ring: Iter
     entry.eventual = keyspace.eventual
     entry.overrides_allowed = keyspace.overrides_allowed
     entry.default_ttl_ms = keyspace.default_ttl_ms
+    put_settings(entry, keyspace.settings)
     put_ring(entry, ring)
     if keyspace.access is not None:
         entry.access.CopyFrom(_access(keyspace.access))

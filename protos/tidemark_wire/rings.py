@@ -1,4 +1,4 @@
-"""Rings: the ranges of a keyspace in the shard map, from the operator's records and back to those of core.
+"""Rings: the ranges and settings of a keyspace in the shard map, from the operator's and back to those of core.
 
 A map names each member of a keyspace once, and ranges name members by index: a ring of 4,096 ranges stays small.
 Stays out: which keyspaces a map has, and pushing it.
@@ -10,12 +10,17 @@ from collections.abc import Iterable, Sequence
 
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
+from tidemark_core.optimistic.settings import KeyspaceSettings
 
 from .v1 import common_pb2
 
 PARTITIONS_MAX = 4096
 OWNERS_MAX = 16
 """More owners of a range than any keyspace has."""
+
+
+DAY_MS = 86_400_000
+HINT_WINDOW_MAX_MS, REPAIR_EVERY_MAX_MS, GRACE_MAX_MS = 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS
 
 
 class InvalidRing(ValueError):
@@ -50,6 +55,28 @@ def ring_of(info: common_pb2.KeyspaceInfo) -> tuple[Range, ...]:
         raise InvalidRing(f"{name}.members: a member is named twice")
     return tuple(
         _range_of(f"{name}.ranges[{index}]", each, members) for index, each in enumerate(info.ranges))
+
+
+def put_settings(info: common_pb2.KeyspaceInfo, settings: KeyspaceSettings) -> None:
+    """Write the settings of a keyspace into its entry of a map."""
+    info.settings.hint_window_ms = settings.hint_window_ms
+    info.settings.repair_every_ms = settings.repair_every_ms
+    info.settings.grace_ms = settings.grace_ms
+
+
+def settings_of(info: common_pb2.KeyspaceInfo) -> KeyspaceSettings | None:
+    """Return the settings of a keyspace, None where the operator's release knows none.  Raises InvalidRing."""
+    if not info.HasField("settings"):
+        return None
+    given = info.settings
+    for field, value, low, high in (
+        ("hint_window_ms", given.hint_window_ms, 0, HINT_WINDOW_MAX_MS),
+        ("repair_every_ms", given.repair_every_ms, 0, REPAIR_EVERY_MAX_MS),
+        ("grace_ms", given.grace_ms, 1, GRACE_MAX_MS),
+    ):
+        if not low <= value <= high:
+            raise InvalidRing(f"keyspaces[{info.name}].settings.{field}: {value} is not in {low} to {high}")
+    return KeyspaceSettings(given.hint_window_ms, given.repair_every_ms, given.grace_ms)
 
 
 def _range_of(name: str, info: common_pb2.RangeInfo, members: Sequence[Member]) -> Range:

@@ -17,6 +17,7 @@ from tidemark_core.base.ids import Member
 from tidemark_core.base.limits import Limits
 from tidemark_core.optimistic.plane import KeyspaceLimits
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun, finished
+from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_core.planes import PlaneTable, planes
 from tidemark_node.main import Node
 from tidemark_node.settings import Settings
@@ -35,7 +36,8 @@ Addressed = tuple[Member, str]
 
 
 def _planes(limits: Limits, repair_every_ms: int) -> PlaneTable:
-    return planes(limits, KeyspaceLimits(tick_ms=10, replay_pause_ms=100, repair_every_ms=repair_every_ms))
+    return planes(limits, KeyspaceLimits(
+        tick_ms=10, replay_pause_ms=100, settings=KeyspaceSettings(repair_every_ms=repair_every_ms)))
 
 
 async def started(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tidemark_core.base.ids import Member, shard_id
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
+from tidemark_core.optimistic.settings import DEFAULTS
 from tidemark_core.replication.records import ShardRecord, Status
 from tidemark_operator.keyspaces import Keyspace
 from tidemark_operator.model import Group, Node, Shard
@@ -30,6 +31,7 @@ def keyspace(name: str = "carts", *, partitions: int = 2, quorum: Quorum = THREE
     values = {
         "number": 7, "uid": f"uid-{name}", "spread_zones": True, "pools": (), "read_repair": "Async", "sloppy": False,
         "eventual": False, "overrides_allowed": True, "default_ttl_ms": 0, "access": None, "detached": False,
+        "settings": DEFAULTS, "created_ms": 0,
     }
     return Keyspace(name=name, partitions=partitions, quorum=quorum, **{**values, **more})
 

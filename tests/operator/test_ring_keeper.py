@@ -16,6 +16,7 @@ from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member
 from tidemark_core.optimistic.mover import Wanted
 from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.optimistic.ring import Quorum, Range
+from tidemark_core.optimistic.settings import DEFAULTS, KeyspaceSettings
 from tidemark_operator import rings
 from tidemark_operator.etcd import OPERATIONS_MAX, Conflict, Outcome, Saved, Unavailable, Write
 from tidemark_operator.etcd import StoreUnavailable as Away
@@ -27,7 +28,7 @@ from tidemark_operator.resources import load_manifests, load_resource
 from tidemark_operator.resources.conditions import ConditionReason
 from tidemark_operator.rings import RingKeeper
 from tidemark_operator.service import OperatorService
-from tidemark_wire.rings import ring_of
+from tidemark_wire.rings import ring_of, settings_of
 from tidemark_wire.v1 import common_pb2
 
 from tests.waiting import until
@@ -277,7 +278,8 @@ def status(service: OperatorService) -> dict[str, Any]:
 
 
 async def test_a_keyspace_is_in_the_map_of_every_node(service: OperatorService, three: list[FakeNode]) -> None:
-    more = (", readRepair: Blocking, clientOverrides: Denied, defaultTTLSeconds: 60, consistency: Eventual, "
+    more = (", hintedHandoff: {windowSeconds: 70}, antiEntropy: {intervalSeconds: 80}, tombstoneGraceSeconds: 9000, "
+            "readRepair: Blocking, clientOverrides: Denied, defaultTTLSeconds: 60, consistency: Eventual, "
             "replication: {quorumMode: Sloppy}, access: {readers: [a], writers: [b]}")
     await service.objects.apply(CLUSTER + "---" + CARTS % more)
     await until(lambda: all(shown(one) is not None for one in three))
@@ -286,6 +288,7 @@ async def test_a_keyspace_is_in_the_map_of_every_node(service: OperatorService, 
     assert (found.name, found.keyspace_id, found.read_repair) == ("carts", 1, "Blocking")
     assert (found.sloppy, found.eventual, found.overrides_allowed) == (True, True, False)
     assert found.default_ttl_ms == 60_000
+    assert settings_of(found) == KeyspaceSettings(70_000, 80_000, 9_000_000)
     assert (list(found.access.readers), list(found.access.writers)) == (["a"], ["b"])
     ranges = ring(three[0])
     assert [len({each.node for each in record.own.members}) for record in ranges] == [3] * 8
@@ -294,10 +297,11 @@ async def test_a_keyspace_is_in_the_map_of_every_node(service: OperatorService, 
     assert status(service)["PlacementSatisfied"] == ("False", "NotEnoughDomains"), "two zones for three owners"
     assert status(service)["partitions"]["fullyReplicated"] == 8
 
-    await service.objects.apply(CARTS % ", readRepair: 'Off'")
+    await service.objects.apply(CARTS % ", readRepair: 'Off', hintedHandoff: {mode: Disabled}")
     await until(lambda: all((new := shown(one)) is not None and new.read_repair == "Off" for one in three))
     changed = shown(three[0])
-    assert changed is not None and not changed.sloppy and not changed.HasField("access") and ring(three[0]) == ranges
+    assert changed is not None and settings_of(changed) == replace(DEFAULTS, hint_window_ms=0)
+    assert not changed.sloppy and not changed.HasField("access") and ring(three[0]) == ranges
 
 
 async def test_an_owner_that_is_down_is_shown_and_keeps_its_ranges(

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
-from tidemark_wire.rings import InvalidRing, put_ring, ring_of
+from tidemark_core.optimistic.settings import KeyspaceSettings
+from tidemark_operator.resources.base import ApiModel
+from tidemark_operator.resources.keyspace import AntiEntropy, HintedHandoff, KeyspaceSpec
+from tidemark_wire.rings import (
+    GRACE_MAX_MS,
+    HINT_WINDOW_MAX_MS,
+    REPAIR_EVERY_MAX_MS,
+    InvalidRing,
+    put_ring,
+    put_settings,
+    ring_of,
+    settings_of,
+)
 from tidemark_wire.v1 import common_pb2
 
 NODES = tuple(Member(f"n{number}", f"life-{number}") for number in range(6))
@@ -78,3 +90,34 @@ def test_more_owners_than_any_keyspace_has_are_refused() -> None:
     many = tuple(Member(f"n{number}", "life") for number in range(17))
     with pytest.raises(InvalidRing, match="17 members for n = 17"):
         ring_of(entry(Range(1, Owners(many, Quorum(17, 9, 9)))))
+
+
+@given(st.builds(
+    KeyspaceSettings, st.integers(0, HINT_WINDOW_MAX_MS), st.integers(0, REPAIR_EVERY_MAX_MS),
+    st.integers(1, GRACE_MAX_MS)))
+def test_settings_travel_whole(settings: KeyspaceSettings) -> None:
+    info = common_pb2.KeyspaceInfo(name="carts")
+    assert settings_of(info) is None, "an older operator says none"
+    put_settings(info, settings)
+    assert settings_of(common_pb2.KeyspaceInfo.FromString(info.SerializeToString())) == settings
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("hint_window_ms", HINT_WINDOW_MAX_MS + 1), ("repair_every_ms", REPAIR_EVERY_MAX_MS + 1), ("grace_ms", 0),
+    ("grace_ms", GRACE_MAX_MS + 1),
+])
+def test_settings_out_of_their_bounds_are_refused(field: str, value: int) -> None:
+    info = common_pb2.KeyspaceInfo(name="carts")
+    put_settings(info, KeyspaceSettings())
+    setattr(info.settings, field, value)
+    with pytest.raises(InvalidRing, match=rf"^keyspaces\[carts\].settings.{field}: {value} is not in \d+ to \d+$"):
+        settings_of(info)
+
+
+def test_what_a_resource_may_ask_for_is_within_the_bounds_of_the_map() -> None:
+    def greatest(model: type[ApiModel], field: str) -> int:
+        return next(1_000 * each.le for each in model.model_fields[field].metadata if hasattr(each, "le"))
+
+    assert greatest(HintedHandoff, "window_seconds") == HINT_WINDOW_MAX_MS
+    assert greatest(AntiEntropy, "interval_seconds") == REPAIR_EVERY_MAX_MS
+    assert greatest(KeyspaceSpec, "tombstone_grace_seconds") == GRACE_MAX_MS

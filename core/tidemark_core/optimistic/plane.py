@@ -53,6 +53,7 @@ from .moving import Announced, CopyAsked
 from .owner import Fate, Source, Verdict
 from .repairing import Rota
 from .ring import Owners, Quorum, Range
+from .settings import DEFAULTS, WRITE_WINDOW_MS, KeyspaceSettings
 from .stamps import Clock, actor_of
 from .standing import Standing
 
@@ -73,21 +74,18 @@ class KeyspaceLimits:
     hint_bytes_max      the hints of the node are no larger together, on disk
     replays_max         so many hints are replayed at once
     replay_pause_ms     a replay ends without success after this time, and its range then rests as long
-    repair_every_ms     each owner pulls from each other owner so often by itself (D74); 0: only when it is asked to
-    repairs_max         so many ranges do so at once
-    grace_ms            so long an owner may be away before it is swapped out; a range whose last complete exchange is
-                        older than half of it is late
+    repairs_max         so many ranges are compared by themselves at once
+    settings            of keyspaces of which the map says none
     """
 
     skew_ms: int = 500
     tick_ms: int = 50
-    write_window_ms: int = 600_000
+    write_window_ms: int = WRITE_WINDOW_MS
     hint_bytes_max: int = 64 << 20
     replays_max: int = 16
     replay_pause_ms: int = 1_000
-    repair_every_ms: int = 600_000
     repairs_max: int = 4
-    grace_ms: int = 864_000_000
+    settings: KeyspaceSettings = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,14 @@ class Assign:
 
     unit: int
     record: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The settings of a keyspace, by its number, from the same map."""
+
+    keyspace: int
+    settings: KeyspaceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ class KeyspacePlane:
     """The ranges of one node."""
 
     unit = "range"
-    events = (Assign, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed)
+    events = (Assign, Settle, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed)
     voices: ClassVar = {
         **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
         **dict.fromkeys((Keep, Kept, Inspect, Inspected), Voice.NODE),
@@ -152,7 +158,8 @@ class KeyspacePlane:
             Replays(limits.replays_max, limits.replay_pause_ms))
         self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
         self._ticking = False
-        self._rota = Rota(limits.repair_every_ms, limits.repairs_max)
+        self._settings: dict[int, KeyspaceSettings] = {}    # by the numbers of keyspaces
+        self._rota = Rota(lambda unit: self._settings_of(unit).repair_every_ms, limits.repairs_max)
         self._wakes_ms: int | None = None         # for the next range of the rota
         self._away: dict[Member, int] = {}        # members without a link, and since when
         self._moved_ms: dict[int, int] = {}       # when a move of a range was first heard of
@@ -201,10 +208,10 @@ class KeyspacePlane:
 
     def summary(self) -> Summary:
         """Return what metrics show of all ranges."""
-        since = [ms for unit in self.holders if (ms := self._waits_since(unit)) is not None]
+        since = {unit: ms for unit in self.holders if (ms := self._waits_since(unit)) is not None}
         hints = self._keeper.hints
         return Summary(
-            len(self.holders), min(since, default=None), sum(map(self._is_late, since)),
+            len(self.holders), min(since.values(), default=None), sum(map(self._late, since)),
             len(hints.dropped), len(hints.held), hints.bytes,
             sum(holder.unit.tree.leaves for holder in self.holders.values()))
 
@@ -218,10 +225,10 @@ class KeyspacePlane:
 
     def _late(self, unit: int) -> bool:
         since_ms = self._waits_since(unit)
-        return since_ms is not None and self._is_late(since_ms)
+        return since_ms is not None and self._now_ms - since_ms > self._settings_of(unit).grace_ms // 2
 
-    def _is_late(self, since_ms: int) -> bool:
-        return self._now_ms - since_ms > self.limits.grace_ms // 2
+    def _settings_of(self, unit: int) -> KeyspaceSettings:
+        return self._settings.get(unit >> 32, self.limits.settings)
 
     def _blocks(self, unit: int) -> Iterator[Block]:
         record, holder = self.records.get(unit, BLANK), self.holders.get(unit)
@@ -279,6 +286,10 @@ class KeyspacePlane:
                 return self._ran(now_ms, self._coordinator.on_held(now_ms, operation, rows))
             case Assign(unit, record):
                 return self._assign(now_ms, unit, record)
+            case Settle(keyspace, settings):
+                self._settings[keyspace] = settings
+                self._rota.changed(now_ms, [unit for unit in self.holders if unit >> 32 == keyspace])
+                return []
             case Cluster(members):
                 known = self._coordinator.nodes
                 self._coordinator.nodes = (self.me, *(member for member in members if member != self.me))
@@ -314,7 +325,7 @@ class KeyspacePlane:
             case Kept() | Inspected() if isinstance(sender, Member):
                 return self._ran(now_ms, self._coordinator.on_answer(now_ms, sender, m))
             case Keep():
-                return self._keeper.on_keep(now_ms, sender, m)
+                return self._keeper.on_keep(now_ms, sender, m, self._settings_of(unit).hint_window_ms)
             case RingTold(_, record) | Announced(_, record):
                 effects = self._assign(now_ms, unit, record)
                 holder = self.holders.get(unit)

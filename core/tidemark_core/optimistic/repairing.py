@@ -8,16 +8,16 @@ Stays out: the exchanges (`holding.mending`), timers.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 RETRY_MS = 30_000
 """A range that missed an owner comes up again behind so much time, or earlier where all of them do."""
 
 
 class Rota:
-    """The ranges of one node, each with the time at which it comes up; with `every_ms` 0 none ever does."""
+    """The ranges of one node, each with the time at which it comes up; one whose `every_ms` is 0 never does."""
 
-    def __init__(self, every_ms: int, at_once_max: int) -> None:
+    def __init__(self, every_ms: Callable[[int], int], at_once_max: int) -> None:
         self._every_ms = every_ms
         self._at_once_max = at_once_max
         self._due_ms: dict[int, int] = {}
@@ -31,11 +31,20 @@ class Rota:
 
     def add(self, now_ms: int, unit: int) -> None:
         """Let a range come up at once; one that is known keeps its time."""
-        if self._every_ms and unit not in self._due_ms:
+        if self._every_ms(unit) and unit not in self._due_ms:
             self._put(unit, now_ms)
 
+    def changed(self, now_ms: int, units: Iterable[int]) -> None:
+        """Take other intervals: a shorter one than what is left counts at once, a longer one from the next turn on."""
+        for unit in units:
+            every_ms, due_ms = self._every_ms(unit), self._due_ms.get(unit)
+            if not every_ms:
+                self.forget(unit)
+            elif due_ms is None or due_ms > now_ms + every_ms:
+                self._put(unit, now_ms if due_ms is None else now_ms + every_ms)
+
     def forget(self, unit: int) -> None:
-        """Let a range come up no more, of which no turn is under way."""
+        """Let a range come up no more; a turn that is under way ends as it would."""
         self._due_ms.pop(unit, None)
 
     def hasten(self, now_ms: int, units: Iterable[int]) -> None:
@@ -60,7 +69,11 @@ class Rota:
         again = self._running.pop(unit, None)
         if again is None:
             return
-        rest_ms = min(self._every_ms, RETRY_MS) if missed else self._every_ms
+        every_ms = self._every_ms(unit)
+        if not every_ms:
+            self.forget(unit)
+            return
+        rest_ms = min(every_ms, RETRY_MS) if missed else every_ms
         self._put(unit, now_ms if again else now_ms + rest_ms)
 
     def next_ms(self) -> int | None:

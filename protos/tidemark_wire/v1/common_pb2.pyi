@@ -383,6 +383,36 @@ class RangeInfo(_message.Message):
 Global___RangeInfo: _TypeAlias = RangeInfo  # noqa: Y015
 
 @_typing.final
+class KeyspaceSettings(_message.Message):
+    """The bounds of a keyspace, as its resource has them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HINT_WINDOW_MS_FIELD_NUMBER: _builtins.int
+    REPAIR_EVERY_MS_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    hint_window_ms: _builtins.int
+    """a node that has held a hint of a range for so long takes no more of it; 0: it takes none"""
+    repair_every_ms: _builtins.int
+    """each owner pulls from each other owner so often; 0: never by itself"""
+    grace_ms: _builtins.int
+    """what was removed is remembered at least so long"""
+    def __init__(
+        self,
+        *,
+        hint_window_ms: _builtins.int = ...,
+        repair_every_ms: _builtins.int = ...,
+        grace_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_ms", b"grace_ms", "hint_window_ms", b"hint_window_ms", "repair_every_ms", b"repair_every_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyspaceSettings: _TypeAlias = KeyspaceSettings  # noqa: Y015
+
+@_typing.final
 class KeyspaceInfo(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,6 +425,7 @@ class KeyspaceInfo(_message.Message):
     EVENTUAL_FIELD_NUMBER: _builtins.int
     OVERRIDES_ALLOWED_FIELD_NUMBER: _builtins.int
     DEFAULT_TTL_MS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     ACCESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     keyspace_id: _builtins.int
@@ -417,6 +448,10 @@ class KeyspaceInfo(_message.Message):
         """by index; a power of two of them: range i has the hashes [i, i + 1) * 2^32 / ranges"""
 
     @_builtins.property
+    def settings(self) -> Global___KeyspaceSettings:
+        """unset: the defaults of a node"""
+
+    @_builtins.property
     def access(self) -> Global___GroupAccess:
         """as of a group"""
 
@@ -432,11 +467,12 @@ class KeyspaceInfo(_message.Message):
         eventual: _builtins.bool = ...,
         overrides_allowed: _builtins.bool = ...,
         default_ttl_ms: _builtins.int = ...,
+        settings: Global___KeyspaceSettings | None = ...,
         access: Global___GroupAccess | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "default_ttl_ms", b"default_ttl_ms", "eventual", b"eventual", "keyspace_id", b"keyspace_id", "members", b"members", "name", b"name", "overrides_allowed", b"overrides_allowed", "ranges", b"ranges", "read_repair", b"read_repair", "sloppy", b"sloppy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "default_ttl_ms", b"default_ttl_ms", "eventual", b"eventual", "keyspace_id", b"keyspace_id", "members", b"members", "name", b"name", "overrides_allowed", b"overrides_allowed", "ranges", b"ranges", "read_repair", b"read_repair", "settings", b"settings", "sloppy", b"sloppy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.plane import KeyspaceLimits
 from tidemark_core.optimistic.ring import Owners, Range
+from tidemark_core.optimistic.settings import KeyspaceSettings
 
 from ..dice import Dice
 from ..network import Network
@@ -37,7 +38,7 @@ class RangeWorld(Timeline):
         self.notice_ms = 3_000 if manual else 1     # until the operator swaps a disk out that is older than the floor
         self.limits = KeyspaceLimits(
             skew_ms=options.skew_ms, write_window_ms=options.write_window_ms, replay_pause_ms=options.replay_pause_ms,
-            repair_every_ms=options.repair_every_ms)
+            settings=KeyspaceSettings(repair_every_ms=options.repair_every_ms))
         self.marks: dict[str, int] = {}     # of the disk of each node, as the store has them
         self.network = Network(options.network, dice, self.after, lambda: self.now_ms)
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(1, options.nodes + 1)}

@@ -31,8 +31,9 @@ from tidemark_core.optimistic.messages import (
     StringWrite,
 )
 from tidemark_core.optimistic.owner import Fate, Source, Verdict
-from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, Operate
+from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, Operate, Settle
 from tidemark_core.optimistic.ring import Range, finished
+from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_core.optimistic.stamps import Actor, Clock
 from tidemark_core.optimistic.writes import put
 
@@ -42,6 +43,7 @@ from .test_plane import NEW, OPERATOR, UNIT, Node
 
 E, F = (Member(name, f"{name}-disk") for name in "ef")
 SLOPPY = Policy(sloppy=True)
+AT_REST = KeyspaceSettings(repair_every_ms=0)
 STRING = Place(Sort.STRING, KEY)
 
 
@@ -360,7 +362,7 @@ def test_d70_d73_a_replay_that_a_promise_refuses_is_counted_as_lost() -> None:
 
 def a_node(member: Member = D, **limits: Any) -> Node:
     """A node that began at 1,000, at a later time."""
-    node = Node(member, KeyspaceLimits(repair_every_ms=0, **limits))
+    node = Node(member, KeyspaceLimits(settings=AT_REST, **limits))
     node.step(Assign(UNIT, NEW))
     node.now_ms = 1_100
     return node
@@ -399,12 +401,22 @@ def test_d73_a_hint_that_was_not_durable_is_gone_and_was_not_acknowledged() -> N
 
 
 def test_d73_a_full_node_refuses_and_the_next_one_keeps_the_change() -> None:
-    world = World(A, B, limits=KeyspaceLimits(hint_bytes_max=200, repair_every_ms=0))
+    world = World(A, B, limits=KeyspaceLimits(hint_bytes_max=200, settings=AT_REST))
     world[D].hear(E, keep(1_090, b"k" * 120))
     node = world.write(D)
     world.ticks(2)
     assert [Outcome.SLOPPY] == [done.outcome for done in node.replies] and [D, E] == list(world.hints())
     assert 1 == len(hints_of(world[D]))
+
+
+def test_d73_a_node_that_could_not_deliver_a_hint_for_the_window_of_its_keyspace_takes_no_more() -> None:
+    node = a_node()
+    node.hear(B, keep(1_090))
+    node.step(Settle(UNIT >> 32, KeyspaceSettings(hint_window_ms=1_000)))
+    for now_ms in (2_089, 2_090):
+        node.now_ms = now_ms
+        node.hear(B, keep(now_ms, b"%d" % now_ms))
+    assert [None, None, Refusal.FULL] == answers(node)
 
 
 def test_d73_a_hint_older_than_half_of_the_write_window_is_refused() -> None:

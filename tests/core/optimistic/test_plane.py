@@ -38,6 +38,7 @@ from tidemark_core.optimistic.moving import Announced, CopyAsked, Known
 from tidemark_core.optimistic.owner import Fate, Source, Verdict
 from tidemark_core.optimistic.plane import TICK, Assign, KeyspaceLimits, KeyspacePlane, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
+from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_core.optimistic.storing import of_string
 
 from .owning import CALM, KEY, MOVING, A, B, C, D
@@ -55,7 +56,7 @@ class Node:
 
     def __init__(self, me: Member = A, limits: KeyspaceLimits | None = None, boot: str = "boot") -> None:
         self.facts = NodeFacts(me, boot)
-        self.limits = limits or KeyspaceLimits(repair_every_ms=0)
+        self.limits = limits or KeyspaceLimits(settings=KeyspaceSettings(repair_every_ms=0))
         self.now_ms = 1_000
         self.tables: dict[str, dict[bytes, bytes]] = {}
         self.states: list[PutState] = []

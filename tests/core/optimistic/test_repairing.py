@@ -16,9 +16,10 @@ from tidemark_core.optimistic.hinting.hints import hint_of
 from tidemark_core.optimistic.holding.layout import FAMILIES, place_of
 from tidemark_core.optimistic.holding.mending import TRIES
 from tidemark_core.optimistic.messages import Inspect, Inspected, Part
-from tidemark_core.optimistic.plane import REPAIR, Assign, Cluster, KeyspaceLimits, Operate
+from tidemark_core.optimistic.plane import REPAIR, Assign, Cluster, KeyspaceLimits, Operate, Settle
 from tidemark_core.optimistic.repairing import RETRY_MS, Rota
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun, finished
+from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_core.optimistic.standing import Standing
 
 from .owning import KEY, A, B, C, D
@@ -34,7 +35,7 @@ EVERY_MS = 60_000
 
 
 def test_ranges_take_turns_a_few_at_once_and_come_up_again() -> None:
-    rota = Rota(EVERY_MS, 2)
+    rota = Rota(lambda _: EVERY_MS, 2)
     for unit in (1, 2, 3, 1):
         rota.add(100, unit)
     assert [1, 2] == rota.begin(100) and [] == rota.begin(100) and 100 == rota.next_ms()
@@ -48,7 +49,7 @@ def test_ranges_take_turns_a_few_at_once_and_come_up_again() -> None:
 
 def test_a_range_that_missed_an_owner_comes_up_earlier() -> None:
     for every_ms, again_ms in ((EVERY_MS, RETRY_MS), (1_000, 1_000)):
-        rota = Rota(every_ms, 1)
+        rota = Rota(lambda _, every_ms=every_ms: every_ms, 1)
         rota.add(0, 1)
         rota.begin(0)
         rota.ended(10, 1, missed=True)
@@ -56,7 +57,7 @@ def test_a_range_that_missed_an_owner_comes_up_earlier() -> None:
 
 
 def test_a_range_is_hastened_also_while_its_turn_lasts() -> None:
-    rota = Rota(EVERY_MS, 1)
+    rota = Rota(lambda _: EVERY_MS, 1)
     for unit in (1, 2):
         rota.add(0, unit)
     assert [1] == rota.begin(0)
@@ -71,17 +72,40 @@ def test_a_range_is_hastened_also_while_its_turn_lasts() -> None:
 
 
 def test_a_range_that_is_forgotten_and_a_rota_that_is_off_come_up_never() -> None:
-    rota = Rota(EVERY_MS, 1)
+    rota = Rota(lambda _: EVERY_MS, 1)
     rota.add(0, 1)
     rota.forget(1)
     rota.ended(0, 1, missed=False)
-    off = Rota(0, 1)
+    off = Rota(lambda _: 0, 1)
     off.add(0, 1)
     assert rota.next_ms() is None and off.next_ms() is None
 
 
+def test_another_interval_counts_at_once_where_it_is_shorter() -> None:
+    every = {1: EVERY_MS, 2: EVERY_MS}
+    rota = Rota(lambda unit: every[unit], 2)
+    for unit in (1, 2):
+        rota.add(0, unit)
+    rota.begin(0)
+    rota.ended(10, 1, missed=False)
+    every[1] = 2 * EVERY_MS
+    rota.changed(20, [1])
+    assert 10 + EVERY_MS == rota.next_ms(), "the turn that it was promised"
+    every[1] = 1_000
+    rota.changed(20, [1])
+    assert 1_020 == rota.next_ms()
+    every.update({1: 0, 2: 0})
+    rota.changed(30, [1, 2])
+    rota.ended(40, 2, missed=True)
+    rota.hasten(50, [1, 2])
+    assert rota.next_ms() is None
+    every[1] = 1_000
+    rota.changed(60, [1])
+    assert 60 == rota.next_ms(), "it begins"
+
+
 def test_many_hastenings_take_no_memory() -> None:
-    rota = Rota(EVERY_MS, 1)
+    rota = Rota(lambda _: EVERY_MS, 1)
     rota.add(0, 1)
     for now_ms in range(1_000):
         rota.hasten(now_ms, [1])
@@ -94,8 +118,8 @@ def test_many_hastenings_take_no_memory() -> None:
 class World:
     """Nodes with a clock; what is due happens, and messages arrive at those that are not away."""
 
-    def __init__(self, *nodes: Member, record: Range = NEW, **limits: Any) -> None:
-        self.limits = KeyspaceLimits(**{"repair_every_ms": EVERY_MS, **limits})
+    def __init__(self, *nodes: Member, record: Range = NEW, **settings: int) -> None:
+        self.limits = KeyspaceLimits(settings=KeyspaceSettings(**{"repair_every_ms": EVERY_MS, **settings}))
         self.nodes = {member: Node(member, self.limits) for member in nodes or (A, B, C)}
         self.away: set[Member] = set()
         self.now_ms = 1_000
@@ -251,6 +275,22 @@ def test_with_repair_off_owners_pull_only_when_they_are_asked() -> None:
     world = World(repair_every_ms=0)
     world.run(10 * EVERY_MS)
     assert [] == world.opened and not any(map(_due, world.nodes.values()))
+
+
+def test_d74_each_keyspace_has_its_interval_and_its_grace() -> None:
+    world = World()
+    world.run(1_000)
+    world.opened.clear()
+    other = (UNIT >> 32) + 1
+    for node in world.nodes.values():
+        node.step(Settle(other, KeyspaceSettings(repair_every_ms=1_000, grace_ms=1)))
+    world.run(3_000)
+    assert [] == world.opened and not world[A].plane.report(UNIT).late
+    for node in world.nodes.values():
+        node.step(Settle(UNIT >> 32, KeyspaceSettings(repair_every_ms=2_000, grace_ms=2_000)))
+    assert world[A].plane.report(UNIT).late and 1 == world[A].plane.summary().late
+    world.run(2_500)
+    assert 6 == len(world.opened) and not world[A].plane.report(UNIT).late
 
 
 def test_a_single_owner_and_a_node_without_a_copy_exchange_nothing() -> None:

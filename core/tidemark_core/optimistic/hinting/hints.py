@@ -112,13 +112,19 @@ class Hints:
         number = self._numbers.get((hint.range, hint.place, hint.stamp))
         return number if number is not None and self.held[number] == hint else None
 
-    def refusal(self, now_ms: int, hint: Hint) -> Refusal | None:
-        """Say why a hint is not taken, None where it is.  No obliged hint goes for another one."""
+    def refusal(self, now_ms: int, hint: Hint, window_ms: int) -> Refusal | None:
+        """Say why a hint is not taken, None where it is.  No obliged hint goes for another one.
+
+        Where one of the range lies here for `window_ms`, its owners are away for too long.
+        """
         assert self._began_ms is not None
         promised_ms = self.promised_ms.get(hint.range, -1)
         if hint.stamp.ms <= max(promised_ms, self._began_ms, now_ms - self._bounds.write_window_ms // 2):
             return Refusal.OLD
-        return Refusal.FULL if self._obliged + hint.size > self._bounds.bytes_max else None
+        oldest_ms = self.kept(hint.range).oldest_ms
+        waited_ms = now_ms - oldest_ms if oldest_ms is not None else 0
+        full = self._obliged + hint.size > self._bounds.bytes_max or waited_ms >= window_ms
+        return Refusal.FULL if full else None
 
     def take(self, hint: Hint) -> tuple[int, list[int]]:
         """Keep a hint that is not refused; return its number, and those of hints that go for it."""

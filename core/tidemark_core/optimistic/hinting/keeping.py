@@ -53,12 +53,15 @@ class Keeper:
         for number, hint in self.hints.held.items():
             self._replays.add(hint.range, number)
 
-    def on_keep(self, now_ms: int, sender: Peer, m: Keep) -> list[Effect]:
-        """Take a hint, or say why not.  One that is held already is answered again, and not kept twice."""
+    def on_keep(self, now_ms: int, sender: Peer, m: Keep, window_ms: int) -> list[Effect]:
+        """Take a hint, or say why not.  One that is held already is answered again, and not kept twice.
+
+        `window_ms` is how long hints of the range may lie here before no more is taken.
+        """
         hint = hint_of(m.range, m.place, m.row, obliged=True)
         writes: list[Write] = []
         if self.hints.number_of(hint) is None:
-            refused = self._refusal(now_ms, hint)
+            refused = self._refusal(now_ms, hint, window_ms)
             if refused is not None:
                 return [Send(self._at(m.range), sender, Kept(m.range, m.operation, m.attempt, refused))]
             self._clock.saw(greatest(m.row))
@@ -68,10 +71,10 @@ class Keeper:
         kept = Send(self._at(m.range), sender, Kept(m.range, m.operation, m.attempt))
         return [Persist(self._at(m.range), tuple(writes), (kept,))]
 
-    def _refusal(self, now_ms: int, hint: Hint) -> Refusal | None:
+    def _refusal(self, now_ms: int, hint: Hint, window_ms: int) -> Refusal | None:
         if greatest(hint.row).ms > self._clock.latest_ms(now_ms):
             return Refusal.FUTURE
-        return self.hints.refusal(now_ms, hint)
+        return self.hints.refusal(now_ms, hint, window_ms)
 
     def on_asked(self, now_ms: int, sender: Peer, m: HintsAsked) -> list[Effect]:
         """Promise to take no hint up to a floor; the answer waits for the obliged ones that are held (D69)."""
