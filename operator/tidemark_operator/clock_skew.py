@@ -27,8 +27,12 @@ def clock_skews(ahead_ms: Mapping[str, int]) -> dict[str, int]:
 
 def skew_text(skew_ms: int) -> str:
     """Say how far a clock is off, in whole units: "3 min ahead", "8 days behind"."""
-    size = abs(skew_ms)
+    return f"{span_text(abs(skew_ms))} {'ahead' if skew_ms > 0 else 'behind'}"
+
+
+def span_text(size_ms: int) -> str:
+    """Say how long a time is, in whole units."""
     number, unit = (
-        (size / DAY_MS, "days") if size >= 2 * DAY_MS
-        else (size / HOUR_MS, "h") if size >= 2 * HOUR_MS else (size / MINUTE_MS, "min"))
-    return f"{number:.0f} {unit} {'ahead' if skew_ms > 0 else 'behind'}"
+        (size_ms / DAY_MS, "days") if size_ms >= 2 * DAY_MS
+        else (size_ms / HOUR_MS, "h") if size_ms >= 2 * HOUR_MS else (size_ms / MINUTE_MS, "min"))
+    return f"{number:.0f} {unit}"

@@ -25,6 +25,10 @@ ELECTIONS = Counter(
 LEADER_BALANCE = Counter(
     "tidemark_operator_leader_balance_transfers",
     "Leaderships that the operator handed over to make them even: Moved, or Refused by the leader.", ["result"])
+FLOOR_ROUNDS = Counter(
+    "tidemark_operator_floor_rounds",
+    "Rounds of the floors of ranges that ended: Raised, or GivenUp because a node was away or did not answer.",
+    ["result"])
 STRANGERS_REFUSED = Counter(
     "tidemark_operator_strangers_refused",
     "Answers about a shard left without effect: the node that sent them is no member of it.")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from tidemark_core.optimistic.settings import SKEW_MS
+
 from .resources import ClusterSpec, Keyspace, KeyspaceSpec, LogGroup, LogGroupSpec, Resource, TidemarkCluster
 from .resources.base import ApiModel
 from .resources.conditions import ConditionReason
@@ -69,14 +71,12 @@ def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
 
 
 def _keyspace_in_vain(spec: KeyspaceSpec) -> Iterator[str]:
-    if "hinted_handoff" in spec.model_fields_set:
-        yield "spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"
-    if "anti_entropy" in spec.model_fields_set:
-        yield "spec.antiEntropy: owners are compared every ten minutes"
-    if "tombstone_grace_seconds" in spec.model_fields_set:
-        yield "spec.tombstoneGraceSeconds: deletions are remembered for ever"
-    if "max_clock_skew_milliseconds" in spec.model_fields_set:
-        yield "spec.maxClockSkewMilliseconds: a write may be 500 ms ahead"
+    if "bytes_per_second" in spec.anti_entropy.model_fields_set:
+        yield "spec.antiEntropy.bytesPerSecond: a node compares four ranges at once, at any rate"
+    if spec.max_clock_skew_milliseconds != SKEW_MS:
+        yield (
+            f"spec.maxClockSkewMilliseconds: one clock stamps the writes of all keyspaces of a node, {SKEW_MS} ms "
+            "are its bound")
 
 
 def _cluster_in_vain(spec: ClusterSpec) -> Iterator[str]:

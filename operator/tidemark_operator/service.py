@@ -42,11 +42,13 @@ from .disruption import Disruption
 from .driver import MachineDriver
 from .etcd import EtcdStore, StoreUnavailable
 from .etcd_access import Login, TlsFiles
+from .floors import FloorKeeper
 from .groups import GroupKeeper
 from .keyspaces import Keyspace, keyspace_view
 from .lease import ActivityLease
 from .log_sizes import log_bytes
 from .metadata import MAP_TERMS, NODE_IDS, Keys, NodeLife, NodeRecord, StoredObject, allocate
+from .metrics import FLOOR_ROUNDS
 from .mirror import Mirror, Versioned
 from .model import (
     OPERATOR_NAME,
@@ -125,12 +127,14 @@ class OperatorService:
         self.witness = Witness(self.store, self.keys, self.records, self._on_behind)
         self.links = NodeLinks(self.operator, self, self._lateness, tls=tls, vet=self._vet, cluster=cluster)
         self.shards = ShardMachine(Coordinators(CoordinatorSettings(self.operator)))
+        movers = Movers(self.operator)
         self.driver = MachineDriver(
-            {LOG_PLANE: self.shards, KEYSPACE_PLANE: Movers(self.operator)}, self.store, self.keys, self.links.send)
+            {LOG_PLANE: self.shards, KEYSPACE_PLANE: movers}, self.store, self.keys, self.links.send)
         self.objects = Objects(self.store, self.keys, self.mirror, cluster, self.zones, tls=tls is not None)
         self.publisher = MapPublisher(self.links, self._build_map, self._crowded_s)
         self.keeper = GroupKeeper(self.store, self.keys, self.mirror)
         self.rings = RingKeeper(self.store, self.keys, self.mirror, self.objects, self.driver.feed)
+        self.floors = FloorKeeper(movers.rounds, self.driver.feed)
         self.on_balanced: Callable[[str], None] = lambda note: None   # a leadership moved to make them even
         self.tender = Tender(self.driver, self.poke_later, self.lagging, lambda note: self.on_balanced(note))
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
@@ -392,7 +396,8 @@ class OperatorService:
                 item.value, {
                     index: ranges[unit] for index, unit in enumerate(keyspace_view(item.value).units())
                     if unit in ranges},
-                nodes, self._revision_of_ring(item), self.rings.trouble.get(key), self._standing("Keyspace", key))))
+                nodes, self._revision_of_ring(item), self.rings.trouble.get(key), self._standing("Keyspace", key),
+                self.floors.late.get(key))))
             for key, item in sorted(self.mirror.keyspaces.items()) if name in ("", key) and not item.value.detached
         ]
 
@@ -544,6 +549,10 @@ class OperatorService:
 
     def _on_trace(self, address: Address, what: str, detail: str) -> None:
         match what:
+            case "floor_raised":
+                FLOOR_ROUNDS.labels("Raised").inc()
+            case "round_given_up":
+                FLOOR_ROUNDS.labels("GivenUp").inc()
             case "metadata_behind":
                 self._on_behind(f"shard {group_of(address.shard)}/{index_of(address.shard)}: {detail}")
             case "replica_missing":   # the member is shown as missing, and seeded again (N11)
@@ -710,13 +719,14 @@ class OperatorService:
         if not self.knows_its_nodes():
             return  # plans are made for the nodes there are
         self.reconfigurer.look()
-        known = dict(self.keeper.trouble), dict(self.rings.trouble)
+        known = dict(self.keeper.trouble), dict(self.rings.trouble), self.floors.late
         again_s = await self.keeper.look(world.groups.values(), world)
         rings_s = await self.rings.look(world.nodes, self.ranges(), 0 if rests else settings.max_concurrent_moves)
-        for seconds in (again_s, rings_s):
+        floors_s = self.floors.look(self.keyspaces().values(), world.nodes, self.ranges(), rests=rests)
+        for seconds in (again_s, rings_s, floors_s):
             if seconds is not None:
                 self.poke_later(seconds)
-        if (self.keeper.trouble, self.rings.trouble) != known:
+        if (self.keeper.trouble, self.rings.trouble, self.floors.late) != known:
             self.wake_watchers()  # the status tells of it, and nothing else that happens does
         await self.data_deletion.look(world.nodes)
         await self.reconfigurer.end_stale_turn()

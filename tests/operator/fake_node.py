@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address, ShardId, of_shard
+from tidemark_core.optimistic.floors import HintsAsked, HintsGone, PromiseAsked, Promised, SyncAsked, Synced
 from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known
 from tidemark_operator.local_state import free_ports
 from tidemark_wire.channel import CONTROL_LINK, bind, hello_metadata, server_options
@@ -33,6 +34,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.wire_version = WIRE_VERSION          # of its frames
         self.unanswered = 0
         self.copies = True              # it says at once that it knows records of ranges and has copied what it should
+        self.floors = True              # it answers rounds of floors at once
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
         (self.port,) = free_ports(1)  # stopped and started again, it is where it was
@@ -103,7 +105,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
             messages = list(decode_messages(frame, self.wire_version))
             self.received.extend((unit.id, to, message) for unit, to, message in messages)
             for unit, _, message in messages:
-                if unit.plane == KEYSPACE_PLANE and self.copies:
+                if unit.plane == KEYSPACE_PLANE and (
+                        self.floors if isinstance(message, HintsAsked | PromiseAsked | SyncAsked) else self.copies):
                     await self._answer(context, unit, message)
 
     async def _answer(self, context: Any, unit: Address, message: Any) -> None:
@@ -112,6 +115,12 @@ class FakeNode(node_pb2_grpc.ControlServicer):
                 answer: Any = Known(number, record.version)
             case CopyAsked(number, version):
                 answer = Copied(number, version)
+            case HintsAsked(number, round_, _):
+                answer = HintsGone(number, round_)
+            case PromiseAsked(number, round_, _, _):
+                answer = Promised(number, round_)
+            case SyncAsked(number, round_, _, _):
+                answer = Synced(number, round_)
         await context.write(encode_message(unit, None, answer, self.wire_version))
 
 

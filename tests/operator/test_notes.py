@@ -53,14 +53,11 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
     ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
     ("Keyspace", {"spec.access": {}}, "not in force without TLS: spec.access"),
-    ("Keyspace", {"spec.hintedHandoff": {}},
-     f"{RELEASE}spec.hintedHandoff: nodes keep hints where quorumMode is Sloppy, until owners have them"),
-    ("Keyspace", {"spec.antiEntropy.intervalSeconds": 60},
-     f"{RELEASE}spec.antiEntropy: owners are compared every ten minutes"),
-    ("Keyspace", {"spec.tombstoneGraceSeconds": 864_000},
-     f"{RELEASE}spec.tombstoneGraceSeconds: deletions are remembered for ever"),
+    ("Keyspace", {"spec.antiEntropy.bytesPerSecond": "1Mi"},
+     f"{RELEASE}spec.antiEntropy.bytesPerSecond: a node compares four ranges at once, at any rate"),
     ("Keyspace", {"spec.maxClockSkewMilliseconds": 10},
-     f"{RELEASE}spec.maxClockSkewMilliseconds: a write may be 500 ms ahead"),
+     f"{RELEASE}spec.maxClockSkewMilliseconds: one clock stamps the writes of all keyspaces of a node, 500 ms are "
+     "its bound"),
 ])
 def test_what_changes_nothing_is_named(kind: str, changes: dict[str, Any], note: str) -> None:
     assert told(kind, changes) == [note]
@@ -78,6 +75,12 @@ def test_what_is_not_served_is_named_by_its_reason(monkeypatch: pytest.MonkeyPat
 ])
 def test_what_is_served_is_not_called_unsupported(kind: str, changes: dict[str, Any]) -> None:
     assert unsupported(load_resource(changed(kind, changes), "test")) == []
+
+
+def test_what_is_in_force_of_a_keyspace_is_not_named() -> None:
+    assert told("Keyspace", {
+        "spec.hintedHandoff": {"windowSeconds": 60}, "spec.antiEntropy": {"intervalSeconds": 60},
+        "spec.tombstoneGraceSeconds": 7_200, "spec.maxClockSkewMilliseconds": 500}) == []
 
 
 def test_every_kind_of_note_has_its_own_line() -> None:

@@ -15,6 +15,7 @@ from tidemark_core.optimistic.ring import Quorum, Range, begun
 from tidemark_core.replication.messages import Operation
 from tidemark_core.replication.records import Change, Phase, ShardRecord, Status
 from tidemark_operator.condition_memory import ConditionMemory
+from tidemark_operator.floors import Late
 from tidemark_operator.metadata import StoredObject
 from tidemark_operator.model import CertificatesView, Group, Node, Shard
 from tidemark_operator.plan import World
@@ -219,7 +220,8 @@ def test_what_is_shown_of_a_shard_is_what_its_resource_allows() -> None:
 
 
 def of_keyspace(
-    ranges: Mapping[int, Range], nodes: Mapping[str, Node], trouble: tuple[R, str] | None = None, **spec: Any,
+    ranges: Mapping[int, Range], nodes: Mapping[str, Node], trouble: tuple[R, str] | None = None,
+    late: Late | None = None, **spec: Any,
 ) -> dict[str, Any]:
     """Return the status of a keyspace of two ranges."""
     manifest = load_resource({
@@ -227,9 +229,10 @@ def of_keyspace(
         "spec": {"clusterRef": {"name": "dev"}, "partitions": 2, **spec},
     }, "test").manifest()
     stored = StoredObject(manifest, "uid", "2026-01-01T00:00:00Z", generation=2, number=7)
-    status = stamped("Keyspace", keyspace_status(KeyspaceFacts(stored, ranges, nodes, 40, trouble)), 2)
+    status = stamped("Keyspace", keyspace_status(KeyspaceFacts(stored, ranges, nodes, 40, trouble, late=late)), 2)
     KeyspaceStatus.model_validate_json(json.dumps(status))
-    assert {item["type"] for item in status["conditions"]} == set(required_types("Keyspace"))
+    blocked = {"GCBlocked"} if late is not None else set()
+    assert {item["type"] for item in status["conditions"]} == {*required_types("Keyspace"), *blocked}
     return status
 
 
@@ -340,6 +343,12 @@ def test_owners_that_share_a_zone_are_shown_where_they_should_not() -> None:
 ])
 def test_a_keyspace_says_whether_its_quorums_meet(spec: dict[str, Any], strict: tuple[str, str, str]) -> None:
     assert condition(of_keyspace(FULL, nodes(3), **spec), "StrictQuorum") == strict
+
+
+def test_a_keyspace_whose_floors_are_late_says_for_whom_they_wait() -> None:
+    late = Late(2, 5 * 3_600_000, R.NODES_AWAY, "range 1: owners are away (D70): n2")
+    assert condition(of_keyspace(FULL, nodes(3), late=late), "GCBlocked") == (
+        "True", "NodesAway", "Floors of 2 ranges are late, the last one by 5 h: range 1: owners are away (D70): n2.")
 
 
 def test_a_cluster_says_what_a_local_one_does_not_do() -> None:

@@ -93,8 +93,8 @@ class Mover:
             case NodeUp(member, _):
                 return self._ask([member])
             case TimerFired():
-                self._raising.on_timer(now_ms)
-                return [*self._act(), *self._ask(), *self._timer(now_ms)]
+                ended = self._raising.on_timer(now_ms)
+                return [*ended, *self._act(), *self._ask(), *self._timer(now_ms)]
         return self._act()
 
     def _loaded(self, now_ms: int, record: RangeRecord | None, revision: int, *, fresh: bool) -> list[Any]:

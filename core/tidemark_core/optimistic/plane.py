@@ -53,7 +53,7 @@ from .moving import Announced, CopyAsked
 from .owner import Fate, Source, Verdict
 from .repairing import Rota
 from .ring import Owners, Quorum, Range
-from .settings import DEFAULTS, WRITE_WINDOW_MS, KeyspaceSettings
+from .settings import DEFAULTS, SKEW_MS, WRITE_WINDOW_MS, KeyspaceSettings
 from .stamps import Clock, actor_of
 from .standing import Standing
 
@@ -78,7 +78,7 @@ class KeyspaceLimits:
     settings            of keyspaces of which the map says none
     """
 
-    skew_ms: int = 500
+    skew_ms: int = SKEW_MS
     tick_ms: int = 50
     write_window_ms: int = WRITE_WINDOW_MS
     hint_bytes_max: int = 64 << 20
@@ -224,8 +224,10 @@ class KeyspacePlane:
         return exchanged_ms if exchanged_ms is not None else self._met_ms.get(unit, self._now_ms)
 
     def _late(self, unit: int) -> bool:
-        since_ms = self._waits_since(unit)
-        return since_ms is not None and self._now_ms - since_ms > self._settings_of(unit).grace_ms // 2
+        since_ms, settings = self._waits_since(unit), self._settings_of(unit)
+        # Owners that are compared less often are not late between two turns.
+        limit_ms = max(settings.grace_ms // 2, settings.repair_every_ms * 3 // 2)
+        return since_ms is not None and self._now_ms - since_ms > limit_ms
 
     def _settings_of(self, unit: int) -> KeyspaceSettings:
         return self._settings.get(unit >> 32, self.limits.settings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from ..base.effects import Send
+from ..base.effects import Send, Trace
 from ..base.ids import Address, Member
 from .floors import Effect, HintsGone, Phase, Promised, Round, Synced, To
 from .ring import Range
@@ -64,18 +64,17 @@ class Raising:
         """The round that is open."""
         return self._rounds.open.get(self._address.id)
 
-    def begin(self, now_ms: int, record: Range, due: FloorDue) -> list[Send]:
+    def begin(self, now_ms: int, record: Range, due: FloorDue) -> list[Send | Trace]:
         """Begin a round, where the floor would rise, no move is open, and no other round is."""
         if due.floor_ms is None:
-            self.give_up()
-            return []
+            return [*self.give_up()]
         if self.round is not None or record.pending is not None or due.floor_ms <= record.floor_ms:
             return []
         index = self._address.id
         opened = Round(index, next(self._rounds.numbers), record, due.nodes, due.floor_ms)
         self._rounds.open[index] = opened
         self._began_ms = now_ms
-        return self._sends(opened.begin())
+        return [*self._sends(opened.begin())]
 
     def on_answer(self, sender: Member, m: HintsGone | Promised | Synced) -> list[Send]:
         """Take the answer of a member, and ask what comes next."""
@@ -94,16 +93,18 @@ class Raising:
         if known is not None and not known.on_record(record):
             del self._rounds.given_up[self._address.id]
 
-    def on_timer(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> list[Trace]:
         """Give up a round that lasts too long."""
-        if self.round is not None and now_ms - self._began_ms >= ROUND_MS:
-            self.give_up()
+        return self.give_up() if self.round is not None and now_ms - self._began_ms >= ROUND_MS else []
 
-    def give_up(self) -> None:
+    def give_up(self) -> list[Trace]:
         """End the round that is open, and keep what it waited for, for people."""
         ended = self._rounds.open.pop(self._address.id, None)
-        if ended is not None:
-            self._rounds.given_up[self._address.id] = ended
+        if ended is None:
+            return []
+        self._rounds.given_up[self._address.id] = ended
+        waits = ", ".join(map(str, ended.waits))
+        return [Trace(self._address, "round_given_up", f"it waits for {ended.phase.value} of {waits or 'the record'}")]
 
     def forget(self) -> None:
         """Forget the range."""

@@ -11,6 +11,13 @@ WRITE_WINDOW_MS = 600_000
 """The write window of every node (D68): a floor stays at least so far behind, whatever the grace of its keyspace."""
 
 
+SKEW_MS = 500
+"""The bound of the clocks of nodes (D54).
+
+A node has one clock for all keyspaces: what it stores of one of them raises the stamps that it draws for the others.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyspaceSettings:
     """Times are milliseconds.
@@ -18,7 +25,7 @@ class KeyspaceSettings:
     hint_window_ms      a node that has held a hint of a range for so long takes no more of that range; 0: it takes none
     repair_every_ms     each owner pulls from each other owner so often by itself (D74); 0: only when it is asked to
     grace_ms            a floor stays so far behind: what was removed is remembered at least so long.  A range whose
-                        last complete exchange is older than half of it is late
+                        last complete exchange is older than half of it, and than one and a half intervals, is late
     """
 
     hint_window_ms: int = 10_800_000

@@ -38,6 +38,7 @@ class ConditionType(StrEnum):
     DOCUMENTS_DIVERGED = "DocumentsDiverged", "members that folded equally far hold other documents"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
+    GC_BLOCKED = "GCBlocked", "what was removed is kept for longer than the grace; the message says for whom"
     DISK_FULL = "DiskFull", "nodes have full disks; the reason says whether appends are refused"
     PAUSED = "Paused", "work on the spec rests because an annotation says so; elections go on"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked", "nodes that should go cannot go"
@@ -160,6 +161,8 @@ class ConditionReason(StrEnum):
     RING_STABLE = "RingStable", "every range has its declared owners"
     CREATING_RING = "CreatingRing", "ranges have no owners yet"
     RANGES_MOVING = "RangesMoving", "ranges move to other owners"
+    NODES_AWAY = "NodesAway", "owners, or nodes that may keep hints, are away"
+    ROUND_UNANSWERED = "RoundUnanswered", "nodes deliver hints, or owners take what others hold"
     QUORUMS_OVERLAP = "QuorumsOverlap", (
         "readQuorum + writeQuorum and 2 * writeQuorum exceed replicas, counting owners only")
     EVENTUAL_BY_CHOICE = "EventualByChoice", "consistency is Eventual"
@@ -319,6 +322,9 @@ _KEYSPACE = (
         T.FULLY_REPLICATED, (R.ALL_COPIES_IN_SYNC,),
         (R.COPIES_MISSING, R.COPIES_CATCHING_UP, R.HINTS_PENDING, R.CREATING_RING), _ORPHAN),
     ConditionRule(T.STRICT_QUORUM, (R.QUORUMS_OVERLAP,), (R.EVENTUAL_BY_CHOICE, R.SLOPPY_BY_CHOICE)),
+    ConditionRule(
+        T.GC_BLOCKED, (R.NODES_AWAY, R.RANGES_MOVING, R.ROUND_UNANSWERED, R.PROGRESSING), (), abnormal=True,
+        optional=True),
     ConditionRule(
         T.PLACEMENT_SATISFIED, (R.DOMAINS_DISTINCT,),
         (R.NOT_ENOUGH_DOMAINS, R.NOT_ENOUGH_NODES, R.POOL_NOT_FOUND, R.CREATING_RING), _ORPHAN),

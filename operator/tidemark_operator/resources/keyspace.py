@@ -124,7 +124,9 @@ class HintedHandoff(ApiModel):
 
     mode: Switch = Field(default=Switch.ENABLED, description="Whether stand-ins keep writes for owners that are away.")
     window_seconds: Annotated[int, Field(ge=60, le=604_800)] = Field(
-        default=10_800, description="An owner that was away longer is not brought up to date by hints."
+        default=10_800,
+        description="A stand-in that could not deliver a write for so long keeps no more of that partition. One that "
+        "is away for longer is not waited for when tombstones go.",
     )
 
 
@@ -132,10 +134,12 @@ class AntiEntropy(ApiModel):
     """Comparing owners in the background."""
 
     interval_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
-        default=86_400, description="Every range is compared over its owners so often; 0 never."
+        default=86_400,
+        description="Every range is compared over its owners so often, and whenever an owner is back; 0 never.",
     )
     bytes_per_second: Quantity = Field(
-        default="32Mi", description="What comparing and repairing may send, on each node."
+        default="32Mi",
+        description="What comparing and repairing may send, on each node. Not in force in this release.",
     )
 
 
@@ -174,10 +178,14 @@ class KeyspaceSpec(ApiModel):
         default=0, alias="defaultTTLSeconds", description="Values that name none live so long; 0 for ever."
     )
     tombstone_grace_seconds: Annotated[int, Field(ge=3600, le=31_536_000)] = Field(
-        default=864_000, description="A deletion is remembered at least so long."
+        default=864_000,
+        description="A deletion is remembered at least so long, then for up to a tenth longer, and for as long as an "
+        "owner is away: condition GCBlocked.",
     )
     max_clock_skew_milliseconds: Annotated[int, Field(ge=1, le=60_000)] = Field(
-        default=500, description="A write from a clock that is further ahead than this is refused."
+        default=500,
+        description="A write from a clock that is further ahead than this is refused. A node has one clock for all "
+        "keyspaces, with a bound of 500: another value is stored and not in force.",
     )
     placement: KeyspacePlacement = KeyspacePlacement()
     access: Access | None = Field(

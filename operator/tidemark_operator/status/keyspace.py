@@ -11,7 +11,9 @@ from typing import Any
 
 from tidemark_core.optimistic.ring import Quorum, Range
 
+from ..clock_skew import span_text
 from ..condition_memory import Condition, some
+from ..floors import Late
 from ..keyspaces import Keyspace, in_force, is_complete, is_crowded, is_served, is_up, keyspace_view
 from ..metadata import StoredObject
 from ..model import Node, zones_of
@@ -24,7 +26,7 @@ from .standing import AS_WRITTEN, Standing, overlay, standing_conditions
 class KeyspaceFacts:
     """`ranges` are those that exist, by index; `revision` is of the newest thing that is stored of the keyspace.
 
-    `trouble` is a reason and a message when the ranges could not be created.
+    `trouble` is a reason and a message when the ranges could not be created, `late` are floors that should have risen.
     """
 
     stored: StoredObject
@@ -33,6 +35,7 @@ class KeyspaceFacts:
     revision: int
     trouble: tuple[R, str] | None = None
     standing: Standing = AS_WRITTEN
+    late: Late | None = None
 
 
 def keyspace_status(facts: KeyspaceFacts) -> dict[str, Any]:
@@ -60,6 +63,7 @@ def keyspace_status(facts: KeyspaceFacts) -> dict[str, Any]:
          else R.ALL_COPIES_IN_SYNC, f"{some(away)}: {len(ranges) - full} ranges lack owners." if away else ""),
         _strict_quorum(keyspace),
         _placement(facts, keyspace, complete=complete),
+        *_blocked(facts.late),
     ]
     return {
         "observedGeneration": facts.stored.generation,
@@ -113,6 +117,13 @@ def _strict_quorum(keyspace: Keyspace) -> Condition:
     if keyspace.eventual:
         return (T.STRICT_QUORUM, False, R.EVENTUAL_BY_CHOICE, message)
     return (T.STRICT_QUORUM, True, R.QUORUMS_OVERLAP, message)
+
+
+def _blocked(late: Late | None) -> list[Condition]:
+    if late is None:
+        return []
+    message = f"Floors of {late.ranges} ranges are late, the last one by {span_text(late.late_ms)}: {late.why}."
+    return [(T.GC_BLOCKED, True, late.reason, message)]
 
 
 def _placement(facts: KeyspaceFacts, keyspace: Keyspace, *, complete: bool) -> Condition:

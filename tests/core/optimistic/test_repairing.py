@@ -337,8 +337,18 @@ def test_d74_with_one_owner_away_the_exchange_is_not_complete_and_then_late() ->
     assert not report.late and not report.blocks
 
 
+def test_a_range_that_is_compared_less_often_than_half_of_its_grace_is_not_late_between_two_turns() -> None:
+    world = World(repair_every_ms=EVERY_MS, grace_ms=EVERY_MS + 1)
+    world.run(1_000)
+    world.leave(C)
+    world.run(3 * EVERY_MS // 2 - 2_000)
+    assert not world[A].plane.report(UNIT).late
+    world.run(EVERY_MS)
+    assert world[A].plane.report(UNIT).late
+
+
 def test_a_range_that_never_had_an_exchange_is_late_too() -> None:
-    world = World(grace_ms=2_000)
+    world = World(repair_every_ms=1_000, grace_ms=2_000)
     world.leave(B)
     world.run(500)
     assert world[A].plane.report(UNIT).exchanged_ms is None and 1_000 == world[A].plane.summary().oldest_ms
