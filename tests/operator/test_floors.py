@@ -192,6 +192,32 @@ def test_d68_a_range_that_moves_has_no_round(room: Room) -> None:
     assert room.begun == [1]
 
 
+class Unread(dict[int, Range]):
+    """Records that are not looked at."""
+
+    def get(self, key: int, default: Any = None) -> Any:
+        raise AssertionError("a keyspace without a floor that is due is looked through")
+
+
+def test_a_keyspace_is_looked_through_when_a_floor_is_due_and_while_ranges_are_missing(room: Room) -> None:
+    records, room.records = room.records, {}
+    assert room.look() == LOOK_AGAIN_MS / 1_000 and room.begun == []
+    room.records = records
+    room.look()
+    assert room.begun == [0, 1], "an older release stored the keyspace"
+    for unit in room.keyspace.units():
+        room.put(unit, risen(room.records[unit], room.now - GRACE_MS))
+    room.look()
+    records, room.records = room.records, Unread()
+    room.pass_(STEP_MS - 1)
+    room.look()
+    assert room.begun == []
+    room.records = records
+    room.pass_(1)
+    room.look()
+    assert room.begun == [0, 1]
+
+
 # --- late floors --------------------------------------------------------------------------------------------------
 
 
