@@ -52,7 +52,7 @@ class Late:
 
 @dataclass(slots=True)
 class _Found:
-    """What is to do for a keyspace: `due` rounds with what they are sorted by, `late` floors with their times."""
+    """The work of a keyspace: `due` rounds with what they are sorted by, `late` floors with their times."""
 
     awaited: list[str]      # nodes that are away and may keep hints
     rest_ms: int            # for so long no other floor is due

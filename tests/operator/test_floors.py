@@ -193,7 +193,7 @@ def test_d68_a_range_that_moves_has_no_round(room: Room) -> None:
 
 
 class Unread(dict[int, Range]):
-    """Records that are not looked at."""
+    """Records that are not to be read."""
 
     def get(self, key: int, default: Any = None) -> Any:
         raise AssertionError("a keyspace without a floor that is due is looked through")

@@ -175,16 +175,15 @@ class Mover:
         """Ask these members, or all, for what the open move or the open round waits for."""
         if self.record is None or not self._movers.active:
             return []
-        if self.record.range.pending is None:
+        record, pending, index = self.record.range, self.record.range.pending, self._address.id
+        if pending is None:
             return [*self._raising.ask(members)]
-        record, pending = self.record.range, self.record.range.pending
-        effects: list[Any] = []
-        for member in record.members if members is None else members:
-            if record.holds(member) and self._known.get(member, 0) < record.version:
-                effects.append(Send(self._address, member, Announced(self._address.id, record)))
-            if member in pending.members and member not in self._copied:
-                effects.append(Send(self._address, member, CopyAsked(self._address.id, record.version)))
-        return effects
+        asked = record.members if members is None else members
+        return [
+            *(Send(self._address, member, Announced(index, record)) for member in record.members
+              if member in asked and self._known.get(member, 0) < record.version),
+            *(Send(self._address, member, CopyAsked(index, record.version)) for member in pending.members
+              if member in asked and member not in self._copied)]
 
     def _timer(self, now_ms: int) -> list[Any]:
         moving = self.record is not None and self.record.range.pending is not None

@@ -34,7 +34,7 @@ def finish(world: RangeWorld) -> None:
     world.faults.calm()
     options = world.options.operator
     options.lost = options.swap = options.resize = options.abort = options.floor = options.give_up = 0.0
-    world.operator.round = None
+    world.operator.give_up()
     world.options.clients.think_ms = LATEST_MS * 100
     if world.manual:
         world.manual = False

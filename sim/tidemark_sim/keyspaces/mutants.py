@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic import floors as core_floors
+from tidemark_core.optimistic import mover as core_mover
 from tidemark_core.optimistic import moving as core_moving
 from tidemark_core.optimistic import owner as core_owner
 from tidemark_core.optimistic import plane as core_plane
@@ -36,7 +37,7 @@ from tidemark_core.optimistic.standing import Standing
 from tidemark_core.optimistic.storing import kept
 
 from ..mutant import Mutant, substitute
-from . import clients, operator
+from . import clients
 from .node import Node
 from .run import PROFILE
 
@@ -58,7 +59,7 @@ def _no_barrier(stack: ExitStack) -> None:
     def hasty(record: Range, copied: Any, durable: Any, gone: Any) -> str | None:
         return unfinished(record, copied, record.members, gone)
 
-    substitute(stack, operator, "unfinished", hasty)
+    substitute(stack, core_mover, "unfinished", hasty)
 
 
 def _no_fence(stack: ExitStack) -> None:
@@ -95,7 +96,7 @@ def _sync_new_only(stack: ExitStack) -> None:
     def hasty(record: Range, copied: Any, durable: Any, gone: Any) -> str | None:
         return unfinished(record, [*copied, *record.own.members], durable, gone)
 
-    substitute(stack, operator, "unfinished", hasty)
+    substitute(stack, core_mover, "unfinished", hasty)
 
 
 def _no_wipe(stack: ExitStack) -> None:

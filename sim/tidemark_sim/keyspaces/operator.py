@@ -1,18 +1,25 @@
-"""The operator of one range: it moves the range, raises its floor, and gives every node the record.
+"""The operator of one range: the machine of core with the metadata store, and by chance what others ask of both.
 
-Each change of the record is one compare-and-swap; here it is an assignment, for there is one operator.
-Stays out: when a node is broken (`faults`); the real operator's machine.
+An abort is a write of another operator.  That one takes over, as it does where a round is given up: the machine is
+another one, and knows nothing but the record.  A machine asks at ticks alone; what it asks earlier is lost.
+Stays out: when a node is broken (`faults`), which owners and floors a real operator wants.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidemark_core.base.effects import Received, Send, TimerFired
+from tidemark_core.base.effects import Trace as Traced
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member, OperatorId
-from tidemark_core.optimistic.floors import Commit, HintsGone, Promised, Round, Synced, highest
-from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known, unfinished
+from tidemark_core.base.metadata import MetadataLoaded, MetadataSaved, SaveMetadata, SetActive
+from tidemark_core.optimistic.floors import Round, highest
+from tidemark_core.optimistic.mover import TIMER, Movers, Wanted
+from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known
 from tidemark_core.optimistic.plane import Assign, Cluster
-from tidemark_core.optimistic.ring import Owners, Quorum, Range, aborted, begun, finished, wrong_move
+from tidemark_core.optimistic.raising import FloorDue
+from tidemark_core.optimistic.records import RangeRecord
+from tidemark_core.optimistic.ring import Owners, Quorum, Range, aborted, begun, wrong_move
 
 from .options import QUORUMS
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 UNIT = (5 << 32) + 3
 AT = Address(KEYSPACE_PLANE, UNIT)
 NAME = "op"
+COUNTED = {"move_begun": "moves_begun", "move_finished": "moves_finished", "floor_raised": "floors_raised"}
 
 
 class Operator:
@@ -30,11 +38,57 @@ class Operator:
     def __init__(self, world: RangeWorld, record: Range) -> None:
         self.world = world
         self.id = OperatorId(NAME)
-        self.record = record
-        self.round: Round | None = None
-        self._rounds = 0
-        self._known: dict[Member, int] = {}
-        self._copied: dict[Member, None] = {}     # under the record's version
+        self._stored = RangeRecord(record)
+        self._revision = 1
+        self._processes = 0
+        self._held: list[Received] = []     # what members said of a move, in a story
+        self.succeed()
+
+    @property
+    def record(self) -> Range:
+        """The record in the metadata store."""
+        return self._stored.range
+
+    @property
+    def round(self) -> Round | None:
+        """The round that is open."""
+        return self._machine.rounds.open.get(UNIT)
+
+    def succeed(self) -> None:
+        """Let another process be the operator."""
+        self._processes += 1
+        self._machine = Movers(f"{NAME}-{self._processes}")
+        self._feed(SetActive(True))
+        self._feed(MetadataLoaded(AT, self._stored, self._revision))
+
+    def _feed(self, event: Any) -> list[Send]:
+        """Feed the machine and write what it writes; return what it asks."""
+        asked: list[Send] = []
+        saved: MetadataSaved | None = None
+        for effect in self._machine.step(self.world.now_ms, event):
+            match effect:
+                case SaveMetadata(_, record, expected):
+                    assert expected == self._revision, "D63: another record stands"
+                    self._write(record)
+                    saved = MetadataSaved(AT, record.writer, self._revision)
+                case Traced(_, what, _) if what in COUNTED:
+                    self._count(COUNTED[what])
+                case Send():
+                    asked.append(effect)
+        return [*asked, *(self._feed(saved) if saved is not None else ())]
+
+    def _write(self, record: RangeRecord) -> None:
+        self._stored, self._revision = record, self._revision + 1
+
+    def _write_beside(self, record: Range, what: str) -> None:
+        """Write as another operator; the machine sees it by its watch."""
+        self._write(RangeRecord(record, "another one"))
+        self._count(what)
+        self._feed(MetadataLoaded(AT, self._stored, self._revision))
+
+    def _count(self, what: str) -> None:
+        self.world.trace.note(NAME, what, self.record)
+        self.world.trace.count(what)
 
     # --- by chance ----------------------------------------------------------------------------------------
 
@@ -53,7 +107,7 @@ class Operator:
         elif self.record.pending is None and world.dice.chance(options.resize):
             self.resize(world.dice.pick(QUORUMS))
         if self.round is not None and (world.dice.chance(options.give_up) or self._waits_in_vain()):
-            self.round = None
+            self.succeed()
         if self.round is None and self.record.pending is None and world.dice.chance(options.floor):
             self.raise_floor(highest(world.now_ms, world.options.write_window_ms))
         world.after(world.dice.around(options.every_ms), self.tick)
@@ -84,11 +138,15 @@ class Operator:
         """Begin a move, where it may."""
         if wrong_move(self.record, pending) is not None:
             return False
-        self._change(begun(self.record, pending), "moves_begun")
+        self._feed(Wanted(AT, pending))
+        if self.record.pending is None:     # a move to the owners that there are, which another operator may begin
+            self._write_beside(begun(self.record, pending), "moves_begun")
         return True
 
     def abort(self) -> None:
-        self._change(aborted(self.record), "moves_aborted")
+        """Abort the move that is open."""
+        self._write_beside(aborted(self.record), "moves_aborted")
+        self.succeed()
 
     def must_abort(self) -> bool:
         """Say whether a pending owner that is needed is gone."""
@@ -113,41 +171,36 @@ class Operator:
 
     def finish(self) -> bool:
         """Finish the move that is open, where it may (D67)."""
-        record = self.record
-        durable = [member for member in record.members if self._known.get(member, 0) >= record.version]
-        gone = [member for member in record.members if self.is_gone(member)]
-        if unfinished(record, list(self._copied), durable, gone) is not None:
-            return False
-        self._change(finished(record), "moves_finished")
-        return True
-
-    def _change(self, record: Range, what: str) -> None:
-        self.world.trace.note(NAME, what, record)
-        self.world.trace.count(what)
-        self.record = record
-        self._copied = {}
-        self.round = None
+        before = self.record
+        if before.pending is not None:
+            # The machine would abort for a pending owner that is gone; here chance does.
+            gone = frozenset(each for each in before.own.members if self.is_gone(each))
+            self._feed(Wanted(AT, None, gone.difference(before.pending.members)))
+        held, self._held = self._held, []
+        for each in held:
+            self._feed(each)
+        return before.pending is not None and self.record.pending is None
 
     # --- floors -------------------------------------------------------------------------------------------
 
     def raise_floor(self, floor_ms: int) -> None:
         """Begin a round, where the floor would rise."""
         if floor_ms > self.record.floor_ms:
-            self._rounds += 1
-            self.round = Round(UNIT, self._rounds, self.record, self.world.members, floor_ms)
+            self.give_up()
             self.world.trace.count("rounds_begun")
-            self._run(self.round.begin())
+            self._ask(self._feed(FloorDue(AT, floor_ms, tuple(self.world.members))))
+
+    def give_up(self) -> None:
+        """Give up the round that is open."""
+        self._feed(FloorDue(AT, None))
 
     def _waits_in_vain(self) -> bool:
         return self.round is not None and any(self.is_gone(member) for member in self.round.waits)
 
-    def _run(self, effects: list[Any]) -> None:
-        for effect in effects:
-            if isinstance(effect, Commit):
-                assert self.round is not None and self.round.on_record(self.record)
-                self._change(effect.record, "floors_raised")
-            else:
-                self.say(effect.member, effect.message)
+    def _ask(self, asked: list[Send]) -> None:
+        for each in asked:
+            assert isinstance(each.to, Member)
+            self.say(each.to, each.message)
 
     # --- messages -----------------------------------------------------------------------------------------
 
@@ -171,26 +224,15 @@ class Operator:
 
     def resend(self) -> None:
         """Ask again what was not answered."""
-        record = self.record
-        if record.pending is not None:
-            for member in record.members:
-                if self._known.get(member, 0) < record.version:
-                    self.announce(member)
-            for member in record.pending.members:
-                if member not in self._copied:
-                    self.ask_copy(member)
-        if self.round is not None:
-            self._run(self.round.resend())
+        self._ask(self._feed(TimerFired(AT, TIMER)))
 
     def receive(self, member: Member, message: Any) -> None:
         """Take what a member says."""
         self.world.trace.note(NAME, "receive", message)
-        match message:
-            case Known(_, version):
-                self._known[member] = max(self._known.get(member, 0), version)
-            case Copied(_, version) if version == self.record.version:
-                self._copied[member] = None
-            case HintsGone() | Promised() | Synced() if self.round is not None:
-                self._run(self.round.on_answer(member, message))
-        if self.record.pending is not None and not self.world.manual:
+        heard = Received(AT, member, None, message)
+        if isinstance(message, Known | Copied):
+            self._held.append(heard)
+        else:
+            self._ask(self._feed(heard))
+        if not self.world.manual:
             self.finish()

@@ -152,7 +152,7 @@ class Story:
 
     def give_up(self) -> None:
         """Give up the round that is open."""
-        self.operator.round = None
+        self.operator.give_up()
 
     # --- operations ---------------------------------------------------------------------------------------
 

@@ -66,12 +66,9 @@ def save(record: Range, write: int, expected: int) -> SaveMetadata:
 def asked(record: Range) -> list[Any]:
     """Return all that the members of a move are asked."""
     assert record.pending is not None
-    found: list[Any] = []
-    for each in record.members:
-        found.append(Send(AT, each, Announced(UNIT, record)))
-        if each in record.pending.members:
-            found.append(Send(AT, each, CopyAsked(UNIT, record.version)))
-    return found
+    return [
+        *(Send(AT, each, Announced(UNIT, record)) for each in record.members),
+        *(Send(AT, each, CopyAsked(UNIT, record.version)) for each in record.pending.members)]
 
 
 def test_d63_d67_a_range_is_moved_to_the_owners_that_are_wanted() -> None:
