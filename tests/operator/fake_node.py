@@ -34,7 +34,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.wire_version = WIRE_VERSION          # of its frames
         self.unanswered = 0
         self.copies = True              # it says at once that it knows records of ranges and has copied what it should
-        self.floors = True              # it answers rounds of floors at once
+        self.rounds = True              # it answers rounds of floors at once
         self.links: dict[Any, asyncio.Task[None]] = {}
         self.links_made = 0
         (self.port,) = free_ports(1)  # stopped and started again, it is where it was
@@ -106,7 +106,7 @@ class FakeNode(node_pb2_grpc.ControlServicer):
             self.received.extend((unit.id, to, message) for unit, to, message in messages)
             for unit, _, message in messages:
                 if unit.plane == KEYSPACE_PLANE and (
-                        self.floors if isinstance(message, HintsAsked | PromiseAsked | SyncAsked) else self.copies):
+                        self.rounds if isinstance(message, HintsAsked | PromiseAsked | SyncAsked) else self.copies):
                     await self._answer(context, unit, message)
 
     async def _answer(self, context: Any, unit: Address, message: Any) -> None:

@@ -283,7 +283,7 @@ async def test_d68_floors_of_a_keyspace_rise_and_the_map_has_them(
     await until(lambda: len(service.ranges()) == 8)
     assert {record.floor_ms for record in service.ranges().values()} == {0}
     created_ms = service.keyspaces()["carts"].created_ms
-    three[2].floors = False
+    three[2].rounds = False
     monkeypatch.setattr(service.floors, "_wall", lambda: created_ms + 3 * 36_000_000)
     monkeypatch.setattr(service.floors, "_rests_ms", {})
 
@@ -295,7 +295,7 @@ async def test_d68_floors_of_a_keyspace_rise_and_the_map_has_them(
     await until(lambda: blocked().get("message") == (
         "Floors of 8 ranges are late, the last one by 19 h: range 0: hints are left (D69): n3."))
     assert blocked()["reason"] == "RoundUnanswered"
-    three[2].floors = True
+    three[2].rounds = True
     await until(lambda: {record.floor_ms for record in service.ranges().values()} == {created_ms + 2 * 36_000_000})
     await until(lambda: all(
         {each.floor_ms for each in one.newest_map.keyspaces[0].ranges} == {created_ms + 2 * 36_000_000}
