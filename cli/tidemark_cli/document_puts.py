@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import sys
 import time
 from enum import StrEnum
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ import tidemark
 import typer
 from tidemark import Delete, Documents, Put, Written
 from tidemark.errors import ConditionFailed
+from tidemark_core.documents.payload import VALUE_BYTES_MAX
 
 from . import target
 from .bulk import Job, drive, finish, key_of
@@ -25,7 +25,7 @@ from .failures import FAILED, CommandFailed
 from .options import DEFAULT_DIR, ClusterOption, DirOption, GroupArgument, JsonOption, TimeoutOption
 from .output import emit, fail, note, table
 from .records import text_or_base64
-from .sources import Source
+from .sources import Source, whole_input
 from .subscriptions import seconds_of
 
 _FIELDS = frozenset({"key", "key_base64", "value", "value_base64", "expected", "ttl_s", "delete"})
@@ -144,7 +144,7 @@ def put(
             raise typer.BadParameter("are needed, or --file", param_hint="KEY and VALUE")
         if key_field is not None or skip:
             raise typer.BadParameter("goes with --file", param_hint="--skip" if key_field is None else "--key-field")
-        data = sys.stdin.buffer.read() if value == "-" else bytes_of(value, in_base64, "VALUE")
+        data = whole_input(VALUE_BYTES_MAX, "VALUE") if value == "-" else bytes_of(value, in_base64, "VALUE")
         _put_one(
             group, Put(bytes_of(key, in_base64, "KEY"), data, expected, ttl_s), durability, timeout_s, state, cluster,
             as_json)

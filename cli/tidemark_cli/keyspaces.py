@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from tidemark import Keyspace, KeyspacePages, KeyValue, KeyWritten
+from tidemark_core.optimistic.sizes import VALUE_BYTES_MAX
 
 from . import target
 from .failures import FAILED
@@ -23,6 +24,7 @@ from .keyspace_times import shown, stamp_document, time_of
 from .options import DEFAULT_DIR, ClusterOption, DirOption, JsonOption, TimeoutOption
 from .output import emit, note, table
 from .records import Form, Writer, finish, form_of, text_or_base64
+from .sources import whole_input
 from .subscriptions import seconds_of
 
 T = TypeVar("T")
@@ -58,7 +60,7 @@ JsonlOption = Annotated[bool, typer.Option("--jsonl", help="Write one JSON objec
 
 def value_of(text: str, in_hex: bool) -> bytes:
     """Return the value that an argument means; of standard input the bytes as they are."""
-    return sys.stdin.buffer.read() if text == "-" else bytes_of(text, in_hex, "VALUE")
+    return whole_input(VALUE_BYTES_MAX, "VALUE") if text == "-" else bytes_of(text, in_hex, "VALUE")
 
 
 def ttl_of(text: str | None) -> int | None:

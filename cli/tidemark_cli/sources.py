@@ -1,4 +1,4 @@
-"""Lines of a file, a gzip file, a pipe or a terminal, each as soon as it is there.
+"""Lines of a file, a gzip file, a pipe or a terminal, each as soon as it is there; and one value from a pipe.
 
 A thread waits for the descriptor and for the end of the command together: a read that blocks would hold up Ctrl-C, and
 an event loop would set a terminal to non-blocking, which the shell inherits.
@@ -137,6 +137,17 @@ class _Gzip:
             packed = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
 
 
+def whole_input(bytes_max: int, what: str) -> bytes:
+    """Return standard input to its end.  Raises CommandFailed where it has more than `bytes_max` bytes."""
+    try:
+        data = sys.stdin.buffer.read(bytes_max + 1)
+    except (AttributeError, OSError, ValueError):
+        raise _closed() from None
+    if len(data) > bytes_max:
+        raise CommandFailed(f"{what}: standard input has more than {bytes_max} bytes", "Give at most so many.")
+    return data
+
+
 def _open(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -153,4 +164,8 @@ def _standard_input() -> int:
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
-        raise CommandFailed("cannot read standard input: it is closed", "Give a file, or a pipe.") from None
+        raise _closed() from None
+
+
+def _closed() -> CommandFailed:
+    return CommandFailed("cannot read standard input: it is closed", "Give a file, or a pipe.")

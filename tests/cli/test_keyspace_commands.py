@@ -13,6 +13,7 @@ import grpc
 import pytest
 from cli_harness import Cli
 from tidemark_cli.keyspace_times import time_of
+from tidemark_core.optimistic.sizes import VALUE_BYTES_MAX
 from tidemark_wire.v1 import common_pb2
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
@@ -89,6 +90,14 @@ def test_values_may_be_any_bytes(on_fake: Cli, fake: FakeInAThread, monkeypatch:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
     assert 0 == on_fake("set", "carts", "stdin", "-").code
     assert b"a\nb\n" == carts(fake).strings[b"stdin"]
+    endless = io.BytesIO(bytes(VALUE_BYTES_MAX + 2))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(endless))
+    large = on_fake("set", "carts", "large", "-")
+    assert (1, True) == (large.code, f"VALUE: standard input has more than {VALUE_BYTES_MAX} bytes" in large.err)
+    monkeypatch.setattr(sys, "stdin", None)
+    closed = on_fake("set", "carts", "large", "-")
+    assert (1, True) == (closed.code, "standard input: it is closed" in closed.err)
+    assert b"large" not in carts(fake).strings
 
 
 def test_a_scan_that_stops_early_says_how_to_go_on(on_fake: Cli, fake: FakeInAThread):
