@@ -225,6 +225,7 @@ def test_resources_cannot_be_changed_in_place() -> None:
         (group(maxRecordBytes=1023), "spec.maxRecordBytes", "1024"),
         (group(maxRecordBytes=4_194_305), "spec.maxRecordBytes", "4194304"),
         (group(compression="zstd"), "spec.compression", "'Zstd'"),
+        (group(compression=False), "spec.compression", "in quotes"),
         (group(kind="Table"), "spec.kind", "'Log'"),
         (group(replication={"factor": 10}), "spec.replication.factor", "less than or equal to 9"),
         (group(replication={"defaultAck": "All"}), "spec.replication.defaultAck", "'Quorum'"),

@@ -277,6 +277,8 @@ def _problems(error: ValidationError) -> list[Problem]:
         elif not isinstance(item["input"], Mapping | list):
             what = message if len(message) <= _MESSAGE_CHARACTERS_MAX else message[:_MESSAGE_CHARACTERS_MAX] + "..."
             message = f"{what[:1].lower()}{what[1:]}, not {_shown(item['input'])}"
+            if kind == "enum" and isinstance(item["input"], bool):
+                message += "; YAML reads words such as Off and No as false: write them in quotes"
         problems.append(Problem(_path(location), message))
     return problems
 
