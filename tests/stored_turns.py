@@ -11,6 +11,7 @@ from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
     DropPayloads,
+    DropUnit,
     Persist,
     Put,
     PutCheckpoint,
@@ -101,6 +102,8 @@ def plane_write(dice: Random) -> Write:
 
 def unit_writes(dice: Random) -> tuple[Write, ...]:
     """Return writes of a unit that is no shard."""
+    if dice.random() < 0.4:
+        return DropUnit(), plane_write(dice)
     return PutState(dice.randbytes(2)), *([PutCheckpoint(dice.randbytes(2))] * dice.randint(0, 1)), plane_write(dice)
 
 

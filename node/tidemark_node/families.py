@@ -13,6 +13,7 @@ from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.layout import HEADERS, LOG, RESERVED, SYSTEM
 from tidemark_core.documents.rows import BYSEQ, DOCS, EFFECTS, EXPIRY, PINNED, PINS, SUMMARY
 from tidemark_core.documents.rows import FAMILIES as DOCUMENTS
+from tidemark_core.optimistic.deleting import DELETED
 from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
 from tidemark_core.optimistic.holding.layout import ELEMENTS, METAS, STRINGS
 from tidemark_core.replication.floors import FLOORS
@@ -54,6 +55,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(ELEMENTS, "keyspace_elements", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
     Family(HINTS, "keyspace_hints", compressed=True),
     Family(PROMISES, "keyspace_promises", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
+    Family(DELETED, "keyspaces_deleted", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
 )
 
 

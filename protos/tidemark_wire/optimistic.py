@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
-from tidemark_core.optimistic import floors, messages, moving
+from tidemark_core.optimistic import deleting, floors, messages, moving
 from tidemark_core.optimistic.cells import (
     Meta,
     Place,
@@ -431,5 +431,7 @@ CODECS = Codecs((
     _codec(39, floors.Promised, range=PLAIN, round=PLAIN),
     _codec(40, floors.SyncAsked, range=PLAIN, round=PLAIN, version=PLAIN, sources=_MEMBERS),
     _codec(41, floors.Synced, range=PLAIN, round=PLAIN),
+    _codec(42, deleting.ForgetAsked, keyspace=PLAIN),
+    _codec(43, deleting.Forgotten, keyspace=PLAIN),
 ))
 """The messages of keyspaces.  Numbers are what travels as `kind` in a link frame; they are never reused."""

@@ -20,6 +20,7 @@ from tidemark_core.base.effects import (
     DropAfter,
     DropBefore,
     DropPayloads,
+    DropUnit,
     Effect,
     Put,
     PutCheckpoint,
@@ -145,6 +146,8 @@ class Tables:
         state, checkpoint = self.units.get(address, (None, None))
         if isinstance(write, PutState):
             self.units[address] = write.state, checkpoint
+        elif isinstance(write, DropUnit):
+            self.units.pop(address, None)
         elif isinstance(write, PutCheckpoint):
             self.units[address] = state, write.checkpoint
         elif isinstance(write, Put | PutMany | Delete | DeleteRange):

@@ -15,6 +15,10 @@ from tidemark_core.optimistic.coordinating.operations import Steps, elements, ge
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.coordinating.running import STRICT, Policy
+from tidemark_core.optimistic.deleting import ForgetAsked, Forgotten
+from tidemark_core.optimistic.floors import HintsAsked, HintsGone
+from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
+from tidemark_core.optimistic.holding.layout import FAMILIES
 from tidemark_core.optimistic.moving import Announced, Known
 from tidemark_core.optimistic.plane import Assign, KeyspacePlane, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range
@@ -86,28 +90,56 @@ async def test_three_nodes_hold_a_range_and_a_node_that_restarts_has_it_still(tm
             key: dump["planes"]["range"]["5/3"][key] for key in ("version", "withdrawn", "owners")}
 
 
+async def one_owner(
+    stack: AsyncExitStack, tmp_path: Path, start_node: Callable[..., NodeProcess], operator: OperatorHand
+) -> tuple[NodeProcess, Node, Range]:
+    """Return a process that owns the range with an acknowledged write, its coordinator, and the record."""
+    stack.push_async_callback(operator.close)
+    owner = start_node("owner")
+    asking = await started(stack, tmp_path, "asking")
+    record = Range(1, Owners((owner.member,), Quorum(1, 1, 1)))
+    members = [(asking.me, asking.address), (owner.member, owner.address)]
+    asking.routing.push(shard_map(members, "asking", 1))
+    await push_map(owner.address, shard_map(members, "asking", 1))
+    await operator.link("owner", owner.address)
+    await operator.send_at(AT, owner.member, Announced(UNIT, record))
+    assert Known(UNIT, 1) == await operator.wait_for("owner", Known, ShardId(UNIT))
+    asking.driver.post(Assign(UNIT, record))
+    done = await operate(asking, set_(b"color", b"blue"))
+    assert (Outcome.OK, (owner.member,)) == (done.outcome, done.stored)
+    return owner, asking, record
+
+
 async def test_an_owner_that_is_killed_has_what_it_acknowledged(
     tmp_path: Path, start_node: Callable[..., NodeProcess]
 ) -> None:
     """The coordinator owns no copy, so the only one is on the disk of the process that dies."""
-    operator = OperatorHand()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(operator.close)
-        owner = start_node("owner")
-        asking = await started(stack, tmp_path, "asking")
-        record = Range(1, Owners((owner.member,), Quorum(1, 1, 1)))
-        members = [(asking.me, asking.address), (owner.member, owner.address)]
-        asking.routing.push(shard_map(members, "asking", 1))
-        await push_map(owner.address, shard_map(members, "asking", 1))
-        await operator.link("owner", owner.address)
-        await operator.send_at(AT, owner.member, Announced(UNIT, record))
-        assert Known(UNIT, 1) == await operator.wait_for("owner", Known, ShardId(UNIT))
-        asking.driver.post(Assign(UNIT, record))
-        done = await operate(asking, set_(b"color", b"blue"))
-        assert (Outcome.OK, (owner.member,)) == (done.outcome, done.stored)
+        owner, asking, _ = await one_owner(stack, tmp_path, start_node, OperatorHand())
         assert not list(plane_of(asking).units())
 
         owner.kill()
         again = await started(stack, tmp_path, "owner")
         assert owner.member == again.me and [UNIT] == list(plane_of(again).units())
         assert (Outcome.OK, b"blue") == await operate(again, get(b"color", again.driver.now_ms))
+
+
+async def test_d81_an_owner_that_forgot_a_keyspace_and_is_killed_has_nothing_of_it(
+    tmp_path: Path, start_node: Callable[..., NodeProcess]
+) -> None:
+    async with AsyncExitStack() as stack:
+        operator = OperatorHand()
+        owner, _, record = await one_owner(stack, tmp_path, start_node, operator)
+        await operator.send_at(AT, owner.member, HintsAsked(UNIT, 1, 1_000))
+        await operator.wait_for("owner", HintsGone, ShardId(UNIT))
+        await operator.send_at(AT, owner.member, ForgetAsked(5))
+        assert Forgotten(5) == await operator.wait_for("owner", Forgotten, ShardId(5 << 32))
+
+        owner.kill()
+        again = await started(stack, tmp_path, "owner")
+        again.driver.post(Assign(UNIT, record))
+        await again.driver.durable()
+        store = again.driver.store
+        assert [] == [*plane_of(again).units(), *store.units(KEYSPACE_PLANE)]
+        assert [] == [row for family in (*FAMILIES.values(), HINTS, PROMISES) for row in store.rows.scan(
+            family, b"", None, 10)]

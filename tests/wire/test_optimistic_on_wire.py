@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, Address, Member
-from tidemark_core.optimistic import floors, messages, moving
+from tidemark_core.optimistic import deleting, floors, messages, moving
 from tidemark_core.optimistic.cells import ElementCell, Meta, Place, Row, Sort, StringCell, encode_place
 from tidemark_core.optimistic.exchanging import messages as exchanging
 from tidemark_core.optimistic.exchanging.giving import BUCKETS, PARTS_MAX
@@ -40,6 +40,7 @@ EXCHANGE = exchanging.Exchange(3, 4, 9, 11)
 # --- what goes in comes out -------------------------------------------------------------------------------
 
 unsigned = st.integers(0, (1 << 64) - 1)
+numbers = st.integers(0, (1 << 32) - 1)
 times = st.integers(0, optimistic.TIME_MS_MAX)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 members = st.builds(Member, words, words)
@@ -118,8 +119,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     floors.SyncAsked: st.builds(
         floors.SyncAsked, unsigned, unsigned, unsigned, st.lists(members, max_size=3).map(tuple)),
     floors.Synced: st.builds(floors.Synced, unsigned, unsigned),
+    deleting.ForgetAsked: st.builds(deleting.ForgetAsked, numbers),
+    deleting.Forgotten: st.builds(deleting.Forgotten, numbers),
 }
-ANSWERS_TO_OPERATORS = {moving.Known, moving.Copied, floors.HintsGone, floors.Promised, floors.Synced}
+ANSWERS_TO_OPERATORS = {
+    moving.Known, moving.Copied, floors.HintsGone, floors.Promised, floors.Synced, deleting.Forgotten}
 
 
 def coded(message: Any) -> bytes:

@@ -98,6 +98,11 @@ class PutState:
 
 
 @dataclass(frozen=True, slots=True)
+class DropUnit:
+    """Remove state and checkpoint of a unit that is no shard; one that is not there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
 class PutCheckpoint:
     """Replace the fold of the log up to a committed entry (`replication.checkpoint`)."""
 
@@ -110,7 +115,7 @@ class Wipe:
 
 
 StoreWrite = Put | PutMany | Delete | DeleteRange
-LogWrite = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | PutCheckpoint | Wipe
+LogWrite = PutEntry | DropAfter | DropBefore | DropPayloads | PutState | DropUnit | PutCheckpoint | Wipe
 Write = LogWrite | StoreWrite
 
 # --- effects ----------------------------------------------------------------------------------------------

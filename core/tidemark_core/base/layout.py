@@ -23,6 +23,7 @@ from .effects import (
     DropAfter,
     DropBefore,
     DropPayloads,
+    DropUnit,
     Persist,
     Put,
     PutCheckpoint,
@@ -132,6 +133,9 @@ def lower(
                 family = _own(write.family, families)
                 if write.first < write.behind:
                     sink.delete_range(write.first, write.behind, family)
+            elif type(write) is DropUnit:
+                for prefix in (STATE, CHECKPOINT):
+                    sink.delete(prefix + address(plane, unit), system)
             elif type(write) is DropPayloads:
                 shard = persist.address.shard
                 sink.delete_range(entry_key(shard, write.first), entry_key(shard, write.last + 1), log)

@@ -37,6 +37,7 @@ from .coordinating.inspecting import Inspection, inspect
 from .coordinating.operations import Steps
 from .coordinating.outcomes import To
 from .coordinating.running import STRICT, Answer, Asked, Coordinator, Hold, Inner, Look, Policy
+from .deleting import DELETED, PAGE, Deletions, Erased, ForgetAsked
 from .exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from .floors import HintsAsked, PromiseAsked, SyncAsked
 from .hinting.hints import Bounds
@@ -49,12 +50,12 @@ from .holding.states import decode_standing
 from .holding.unit import Stood
 from .inspection import Block, Facts, RangeReport, Summary, inspected, part_of, seen
 from .messages import Inspect, Inspected, Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
-from .moving import Announced, CopyAsked
+from .moving import Announced, CopyAsked, Known
 from .owner import Fate, Source, Verdict
 from .repairing import Rota
-from .ring import Owners, Quorum, Range
+from .ring import Owners, Quorum, Range, keyspace_of
 from .settings import DEFAULTS, SKEW_MS, WRITE_WINDOW_MS, KeyspaceSettings
-from .stamps import Clock, actor_of
+from .stamps import Clock, actor_of, numbers_of
 from .standing import Standing
 
 TICK = "keyspaces"
@@ -135,12 +136,12 @@ class KeyspacePlane:
     """The ranges of one node."""
 
     unit = "range"
-    events = (Assign, Settle, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed)
+    events = (Assign, Settle, Cluster, Operate, HeldRows, Stood, Taken, LookedAt, Removed, Erased)
     voices: ClassVar = {
         **dict.fromkeys((Store, StoreAnswer, Load, LoadAnswer, RingTold), Voice.NODE),
         **dict.fromkeys((Keep, Kept, Inspect, Inspected), Voice.NODE),
         **dict.fromkeys((Open, Opened, Sketch, Listed, Want, Given, Unanswered), Voice.NODE),
-        **dict.fromkeys((Announced, CopyAsked, PromiseAsked, SyncAsked, HintsAsked), Voice.OPERATOR),
+        **dict.fromkeys((Announced, CopyAsked, PromiseAsked, SyncAsked, HintsAsked, ForgetAsked), Voice.OPERATOR),
     }
 
     def __init__(self, node: NodeFacts, number: int, limits: KeyspaceLimits) -> None:
@@ -159,11 +160,14 @@ class KeyspacePlane:
         self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
         self._ticking = False
         self._settings: dict[int, KeyspaceSettings] = {}    # by the numbers of keyspaces
+        self._left: dict[int, int] = {}           # ranges that the node left, and the versions of the records it kept
         self._rota = Rota(lambda unit: self._settings_of(unit).repair_every_ms, limits.repairs_max)
         self._wakes_ms: int | None = None         # for the next range of the rota
         self._away: dict[Member, int] = {}        # members without a link, and since when
         self._moved_ms: dict[int, int] = {}       # when a move of a range was first heard of
         self._met_ms: dict[int, int] = {}         # when a range was first held in this run
+        self._exchanges = numbers_of(self.actor)
+        self._deletions = Deletions(number)
         self._now_ms = 0
 
     # --- the plane ----------------------------------------------------------------------------------------
@@ -175,11 +179,12 @@ class KeyspacePlane:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, as the last tick found it."""
-        return not self._restless and self._coordinator.idle and not self._keeper.waits(self.records)
+        idle = not self._restless and self._coordinator.idle and self._deletions.idle
+        return idle and not self._keeper.waits(self.records)
 
     def name(self, unit: int) -> str:
         """Return what people call a range: its keyspace and its index."""
-        return f"{unit >> 32}/{unit & 0xFFFFFFFF}"
+        return f"{keyspace_of(unit)}/{unit & 0xFFFFFFFF}"
 
     def status(self, unit: int) -> dict[str, Any]:
         """Return the standing of a range here, for people."""
@@ -230,7 +235,7 @@ class KeyspacePlane:
         return since_ms is not None and self._now_ms - since_ms > limit_ms
 
     def _settings_of(self, unit: int) -> KeyspaceSettings:
-        return self._settings.get(unit >> 32, self.limits.settings)
+        return self._settings.get(keyspace_of(unit), self.limits.settings)
 
     def _blocks(self, unit: int) -> Iterator[Block]:
         record, holder = self.records.get(unit, BLANK), self.holders.get(unit)
@@ -244,14 +249,24 @@ class KeyspacePlane:
         yield from holder.blocks() if holder is not None else ()
 
     def recover(self, stored: Stored) -> None:
-        """Load the standing of every range that is stored, and the hints of the node."""
+        """Load the standing of every range that is stored, and the hints of the node.
+
+        Of a range that the node has left the record alone is stored: no older one counts here (D80).
+        """
         self._keeper.recover(stored.rows(HINTS), stored.rows(PROMISES))
+        self._deletions.recover(stored.rows(DELETED))
         for unit in stored.units():
+            if self._deletions.covers(unit):
+                self._deletions.stored(unit)
+                continue
             state, _ = stored.unit(unit)
             standing = decode_standing(state)
-            self.holders[unit] = self._restless[unit] = Holder(self._at(unit), standing, self._clock)
             self.records[unit] = standing.record
-            self._rota.add(0, unit)
+            if standing.record.holds(standing.me):
+                self._restless[unit] = self._hold_range(unit, standing)
+                self._rota.add(0, unit)
+            else:
+                self._left[unit] = standing.record.version
 
     def not_meant(self, event: Received) -> list[Effect]:
         """A message to another life of this disk changes nothing, and says nothing."""
@@ -288,9 +303,11 @@ class KeyspacePlane:
                 return self._ran(now_ms, self._coordinator.on_held(now_ms, operation, rows))
             case Assign(unit, record):
                 return self._assign(now_ms, unit, record)
+            case Erased(unit):
+                return self._erase(keyspace_of(unit))
             case Settle(keyspace, settings):
                 self._settings[keyspace] = settings
-                self._rota.changed(now_ms, [unit for unit in self.holders if unit >> 32 == keyspace])
+                self._rota.changed(now_ms, [unit for unit in self.holders if keyspace_of(unit) == keyspace])
                 return []
             case Cluster(members):
                 known = self._coordinator.nodes
@@ -319,6 +336,10 @@ class KeyspacePlane:
 
     def _on_message(self, now_ms: int, unit: int, sender: Peer, m: Any) -> list[Effect]:
         holder = self.holders.get(unit)
+        if isinstance(m, ForgetAsked):
+            return self._forget(now_ms, unit, sender, m)
+        if self._deletions.covers(unit):
+            return []
         match m:
             case StoreAnswer() | LoadAnswer() if isinstance(sender, Member):
                 if m.record is not None:
@@ -331,9 +352,12 @@ class KeyspacePlane:
             case RingTold(_, record) | Announced(_, record):
                 effects = self._assign(now_ms, unit, record)
                 holder = self.holders.get(unit)
-                if holder is None or isinstance(m, RingTold):
+                if isinstance(m, RingTold):
                     return effects
-                return [*effects, *holder.on_message(now_ms, sender, m)]
+                if holder is not None:
+                    return [*effects, *holder.on_message(now_ms, sender, m)]
+                version = self._left.get(unit, 0)   # an operator that is behind the nodes must hear of it
+                return [Send(self._at(unit), sender, Known(unit, version))] if version >= record.version else []
             case HintsAsked():
                 return self._keeper.on_asked(now_ms, sender, m)
             case Inspect():
@@ -353,16 +377,27 @@ class KeyspacePlane:
         return [Send(self._at(unit), sender, inspected(m, self.records.get(unit, BLANK), facts))]
 
     def _unknown(self, unit: int, sender: Peer, m: Any) -> list[Effect]:
-        """A coordinator is asked for the record of a range that this node has heard nothing of (D62)."""
+        """Refuse what concerns a range that is not held here: a sender with an older record is given ours (D62, D80).
+
+        A node that has heard of no record without it needs the sender's.
+        """
         match m:
-            case Store():
-                answer: Any = StoreAnswer(m.range, 0, 0, m.operation, m.attempt, Verdict(Fate.NEEDS_RING))
-            case Load():
-                answer = LoadAnswer(m.range, 0, 0, m.operation, m.attempt, refused=Fate.NEEDS_RING)
+            case Store() | Load():
+                version = m.version
             case Open() | Sketch() | Want():
-                answer = Unanswered(m.exchange, Fate.NEEDS_RING)
+                version = m.exchange.version
             case _:
                 return []
+        known = self.records.get(unit, BLANK)
+        older = version < known.version and not known.holds(self.me)
+        fate, record = (Fate.OLD_RING, known) if older else (Fate.NEEDS_RING, None)
+        match m:
+            case Store():
+                answer: Any = StoreAnswer(m.range, 0, 0, m.operation, m.attempt, Verdict(fate), record)
+            case Load():
+                answer = LoadAnswer(m.range, 0, 0, m.operation, m.attempt, refused=fate, record=record)
+            case _:
+                answer = Unanswered(m.exchange, fate, record)
         return [Send(self._at(unit), sender, answer)]
 
     def _on_disk(self, now_ms: int, unit: int, event: Any) -> list[Effect]:
@@ -382,18 +417,58 @@ class KeyspacePlane:
         return self._ran(now_ms, self._coordinator.begin(now_ms, asked, m.steps))
 
     def _assign(self, now_ms: int, unit: int, record: Range) -> list[Effect]:
+        if self._deletions.covers(unit):
+            return []
         effects: list[Effect] = []
+        news = self._know(unit, record)
+        record = self.records[unit]     # no older one makes this node a member (D80)
         holder = self.holders.get(unit)
         if holder is None and record.holds(self.me):
-            holder = self.holders[unit] = Holder(self._at(unit), Standing(self.me, BLANK), self._clock)
+            holder = self._hold_range(unit, Standing(self.me, BLANK))
         if holder is not None:
             self._restless[unit] = holder
             self._met_ms.setdefault(unit, now_ms)
             self._rota.add(now_ms, unit)
             effects += holder.unit.adopt(record)
-        if self._know(unit, record):
+        if news:
             effects += self._ran(now_ms, self._coordinator.on_record(now_ms, unit))
         return effects
+
+    def _hold_range(self, unit: int, standing: Standing) -> Holder:
+        self._left.pop(unit, None)
+        holder = self.holders[unit] = Holder(self._at(unit), standing, self._clock, self._exchanges)
+        return holder
+
+    def _drop(self, now_ms: int, unit: int) -> None:
+        """Forget what is in memory of a range; what is still written of it is written before all that may follow."""
+        self.holders.pop(unit, None)
+        self._restless.pop(unit, None)
+        self._met_ms.pop(unit, None)
+        self._rota.ended(now_ms, unit, missed=False)
+        self._rota.forget(unit)
+
+    # --- deletions ----------------------------------------------------------------------------------------
+
+    def _forget(self, now_ms: int, unit: int, sender: Peer, m: ForgetAsked) -> list[Effect]:
+        """Forget every range of a keyspace: in memory at once, on the disk page by page (D81)."""
+        keyspace = m.keyspace
+        if keyspace_of(unit) != keyspace:
+            return []
+        effects: list[Effect] = []
+        if not self._deletions.covers(unit):
+            units = [each for each in self.records if keyspace_of(each) == keyspace]
+            effects += [
+                self._deletions.begin(keyspace, units, (self._keeper.forget(keyspace),)),
+                *self._ran(now_ms, self._coordinator.on_forgotten(now_ms, keyspace))]
+            for each in units:
+                self._drop(now_ms, each)
+                for known in (self.records, self._left, self._moved_ms):
+                    known.pop(each, None)
+            self._settings.pop(keyspace, None)
+        return [*effects, *(self._erase(keyspace) if self._deletions.asked(sender, m) else ())]
+
+    def _erase(self, keyspace: int) -> list[Effect]:
+        return self._deletions.page(keyspace, self._keeper.erase(keyspace, PAGE))
 
     def _know(self, unit: int, record: Range) -> bool:
         """Coordinate under the newest record that this node has heard of."""
@@ -413,7 +488,10 @@ class KeyspacePlane:
         effects = [*self._ran(now_ms, self._coordinator.on_tick(now_ms)), *self._replay(now_ms)]
         for unit, holder in list(self._restless.items()):
             effects += holder.on_tick(now_ms)
-            if holder.idle:
+            if holder.left:
+                self._left[unit] = holder.unit.durable.record.version
+                self._drop(now_ms, unit)
+            elif holder.idle:
                 del self._restless[unit]
         return [*effects, *self._repair(now_ms)]
 

@@ -17,6 +17,11 @@ def range_of(key: bytes, partitions: int) -> int:
     return key_hash(key) * partitions >> 32
 
 
+def keyspace_of(unit: int) -> int:
+    """Return the number of the keyspace that a range belongs to; a unit is that number and the range's index."""
+    return unit >> 32
+
+
 class Quorum(NamedTuple):
     """How many owners a range has, and how many of them a read and a write need."""
 

@@ -1228,3 +1228,41 @@ class Synced(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Synced: _TypeAlias = Synced  # noqa: Y015
+
+@_typing.final
+class ForgetAsked(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.int
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keyspace", b"keyspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetAsked: _TypeAlias = ForgetAsked  # noqa: Y015
+
+@_typing.final
+class Forgotten(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.int
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keyspace", b"keyspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forgotten: _TypeAlias = Forgotten  # noqa: Y015

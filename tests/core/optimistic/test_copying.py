@@ -16,7 +16,7 @@ from tidemark_core.optimistic.holding.copying import Copying
 from tidemark_core.optimistic.holding.pulls import LookedAt, Pulls, Taken
 from tidemark_core.optimistic.messages import RingTold
 from tidemark_core.optimistic.ring import Range, finished
-from tidemark_core.optimistic.stamps import Actor
+from tidemark_core.optimistic.stamps import Actor, numbers_of
 from tidemark_core.optimistic.standing import Standing
 
 from .cases import A as ACTOR
@@ -31,7 +31,7 @@ class Puller(Machine):
     def start(self) -> None:
         self.ends: list[Ended] = []
         super().start()
-        self.pulls = Pulls(self.unit, Actor(self.me.node, b"12345678"))
+        self.pulls = Pulls(self.unit, numbers_of(Actor(self.me.node, b"12345678")))
         self.copying = Copying(self.unit, self.pulls)
 
     def on_event(self, event: Any) -> list[Any]:

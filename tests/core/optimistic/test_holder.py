@@ -14,6 +14,7 @@ from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.messages import RingTold
 from tidemark_core.optimistic.moving import Copied, CopyAsked
 from tidemark_core.optimistic.ring import Range, aborted
+from tidemark_core.optimistic.stamps import numbers_of
 from tidemark_core.optimistic.standing import Standing
 
 from .machine import AT, Machine
@@ -28,7 +29,7 @@ class Holding(Machine):
     """A member with everything that it does for the range."""
 
     def make(self, standing: Standing, clock: Any) -> Unit:
-        self.holder = Holder(AT, standing, clock)
+        self.holder = Holder(AT, standing, clock, numbers_of(clock.actor))
         return self.holder.unit
 
     def on_event(self, event: Any) -> list[Any]:

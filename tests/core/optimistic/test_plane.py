@@ -9,6 +9,7 @@ import pytest
 from tidemark_core.base.effects import (
     Delete,
     DeleteRange,
+    DropUnit,
     Effect,
     Feed,
     Persist,
@@ -111,6 +112,8 @@ class Node:
                 case PutState(state):
                     self.states.append(write)
                     self.durable[persist.address.id] = state
+                case DropUnit():
+                    self.durable.pop(persist.address.id, None)
                 case Put(family, key, value):
                     self.tables.setdefault(family, {})[key] = value
                 case Delete(family, key):
@@ -264,7 +267,7 @@ class Stored:
         raise AssertionError("no logs")
 
     def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Any:
-        assert family in ("ks_hints", "ks_promises"), "rows are read when they are asked for"
+        assert family in ("ks_hints", "ks_promises", "ks_deleted"), "rows are read when they are asked for"
         return iter(sorted(self.tables.get(family, {}).items()))
 
 

@@ -14,7 +14,7 @@ from ...base.ids import Member
 from ..cells import Place, Row
 from ..messages import Inspected, Kept, LoadAnswer, StoreAnswer
 from ..owner import Source
-from ..ring import Range
+from ..ring import Range, keyspace_of
 from ..stamps import ZERO, Clock, numbers_of
 from .inspecting import Inspecting, Inspection, InspectStep
 from .operations import HeldStep, ReadStep, Steps, WriteStep
@@ -130,6 +130,12 @@ class Coordinator:
         """Go on with what this node holds."""
         running = self._running.pop(operation, None)
         return self._advance(now_ms, running, rows) if running is not None else []
+
+    def on_forgotten(self, now_ms: int, keyspace: int) -> list[Effect]:
+        """Go on with nothing where an operation waits for what this node held of a keyspace."""
+        waiting = [number for number, running in self._running.items()
+                   if running.step is None and keyspace_of(running.asked.index) == keyspace]
+        return [effect for number in waiting for effect in self.on_held(now_ms, number, {})]
 
     def on_record(self, now_ms: int, index: int) -> list[Effect]:
         """Go on under the newer record of a range."""

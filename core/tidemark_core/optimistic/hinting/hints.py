@@ -11,12 +11,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from ...base.errors import RemoteViolation
 from ..cells import Meta, Place, Row, StringCell, decode_place, decode_row, encode_place, encode_row
 from ..inspection import HintsKept
 from ..messages import Refusal
+from ..ring import keyspace_of
 from ..stamps import ZERO, Stamp
 
 _HEAD = struct.Struct(">BQI")      # obliged, range, bytes of the place
@@ -196,6 +198,17 @@ class Hints:
         for number in gone:
             self.delivered(number)
         return {number for number, each in due.items() if each.obliged}, gone
+
+    def forget(self, keyspace: int) -> None:
+        """Forget promises and what was lost of a keyspace that is deleted; its hints go by `page`."""
+        for known in (self.lost, self.dropped, self.promised_ms):
+            for index in [index for index in known if keyspace_of(index) == keyspace]:
+                del known[index]
+
+    def page(self, keyspace: int, most: int) -> list[int]:
+        """Return the numbers of some hints of a keyspace."""
+        found = (number for index, numbers in self._of.items() if keyspace_of(index) == keyspace for number in numbers)
+        return list(islice(found, most))
 
     def _add(self, number: int, hint: Hint) -> None:
         self.held[number] = hint

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-from ...base.effects import Delete, Effect, Persist, Put, Send, Trace, Write
+from ...base.effects import Delete, DeleteRange, Effect, Persist, Put, Send, Trace, Write
 from ...base.ids import Address, Peer
 from ..coordinating.outcomes import Outcome
 from ..floors import HintsAsked, HintsGone
+from ..holding.layout import INDEX_MAX
 from ..inspection import Block
 from ..merge import greatest
 from ..messages import Keep, Kept, Refusal
+from ..ring import keyspace_of
 from ..stamps import Clock
 from .hints import Bounds, Hint, Hints, decode_hint, encode_hint, hint_of
 from .replaying import Replays
@@ -88,6 +90,21 @@ class Keeper:
         if promised_ms != before_ms:
             writes.append(Put(PROMISES, _bytes(m.range), _bytes(promised_ms)))
         return self._write(m.range, writes)
+
+    def forget(self, keyspace: int) -> Write:
+        """Forget all but the hints of a keyspace that is deleted; return the write that removes promises (D81)."""
+        self.hints.forget(keyspace)
+        for index in [index for index in self._asked if keyspace_of(index) == keyspace]:
+            del self._asked[index]
+        return DeleteRange(PROMISES, _bytes(keyspace << 32), _bytes(keyspace << 32 | INDEX_MAX))
+
+    def erase(self, keyspace: int, most: int) -> tuple[Write, ...]:
+        """Forget the next hints of a keyspace that is deleted; return the writes that remove them."""
+        numbers = self.hints.page(keyspace, most)
+        for number in numbers:
+            self._replays.dropped(self.hints.held[number].range, number)
+            self.hints.delivered(number)
+        return tuple(map(_delete, numbers))
 
     def blocks(self, index: int) -> Block | None:
         """Say which hints the floor of a range waits for here."""

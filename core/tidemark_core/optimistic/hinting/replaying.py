@@ -72,6 +72,14 @@ class Replays:
         """Take the end of a replay."""
         self._running.pop(number, None)
 
+    def dropped(self, index: int, number: int) -> None:
+        """Let a hint wait no more; a replay that is under way ends as it would."""
+        queue = self._queues.get(index)
+        if queue is not None:
+            queue.numbers.pop(number, None)
+            if not queue.numbers:
+                del self._queues[index]
+
     def failed(self, now_ms: int, index: int, number: int) -> None:
         """Let the range of a hint rest whose replay failed; the hint comes behind the others."""
         self.add(index, number)

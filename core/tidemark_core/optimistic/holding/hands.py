@@ -60,6 +60,7 @@ class Hands:
         self._writes: dict[int, tuple[Tree, list[_Weights]]] = {}   # not durable yet
         self._facts: set[int] = set()   # of them, those that every later answer rests on
         self._number = 0
+        self._reads = 0                 # that the disk has not answered
         self._wipe: int | None = None   # the newest write that deletes all rows
         self._deciding = False
 
@@ -78,10 +79,12 @@ class Hands:
         if not missing:
             return self._run()
         keys = tuple((family_of(place.sort), key_of(self.address.id, place)) for place in missing)
+        self._reads += 1
         return [ReadRows(self.address, tuple(missing), keys), *self._run()]
 
     def on_read(self, m: RowsRead) -> list[Effect]:
         """Take rows from the disk.  Raises RemoteViolation when one is damaged."""
+        self._reads -= 1
         for place, value in zip(m.tag, m.values, strict=True):
             hand = self._hands.get(place)
             if hand is not None and not hand.known:
@@ -96,6 +99,11 @@ class Hands:
             tree.wrote(encode_place(place), before, after)
             self._hands[place].writing -= 1
             self._release(place)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no job waits, and the disk has answered everything."""
+        return not (self._jobs or self._writes or self._reads)
 
     @property
     def bare(self) -> bool:

@@ -5,7 +5,7 @@ Stays out: operations of clients (`coordinating`), hints, the other ranges of th
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 
 from ...base.effects import Effect, RowsDurable, RowsRead, RowsScanned, Send
@@ -28,11 +28,11 @@ SILENT_TICKS = 10
 
 
 class Holder:
-    """One range at one member."""
+    """One range at one member.  `numbers` are those of the exchanges of the run."""
 
-    def __init__(self, address: Address, standing: Standing, clock: Clock) -> None:
+    def __init__(self, address: Address, standing: Standing, clock: Clock, numbers: Iterator[int]) -> None:
         self.unit = Unit(address, standing, clock)
-        self.pulls = Pulls(self.unit, clock.actor)
+        self.pulls = Pulls(self.unit, numbers)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)
         self.mending = Mending(self.unit, self.pulls)
@@ -45,6 +45,11 @@ class Holder:
         exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle and self.mending.idle
         unit = self.unit
         return exchanges and unit.tree.settled and unit.removing.idle and not self._awaits
+
+    @property
+    def left(self) -> bool:
+        """Whether the member has left the range, and nothing of it is under way here."""
+        return self.idle and self.unit.left
 
     def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
         """Take a message of a coordinator, of another member or of the operator."""

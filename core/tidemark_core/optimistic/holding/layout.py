@@ -7,12 +7,16 @@ String is one point read, an element two, and all elements of a key are one scan
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from ...base.effects import Delete, Put
 from ..cells import Place, Row, Sort, decode_place, encode_place, encode_row
 
 STRINGS, METAS, ELEMENTS = "ks_strings", "ks_keys", "ks_elements"
 FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS}
+
+INDEX_MAX = (1 << 32) - 1
+"""No range of a keyspace has this index."""
 
 _UNIT = struct.Struct(">Q")
 
@@ -37,6 +41,12 @@ def span_of(unit: int, sort: Sort, first: bytes = b"", behind: bytes | None = No
     low, high = bytes([sort]), bytes([sort + 1])
     end = high if behind is None else min(max(behind, low), high)
     return _UNIT.pack(unit) + min(max(first, low), high), _UNIT.pack(unit) + end
+
+
+def spans_of(keyspace: int) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield the families of rows, each with the bounds of the keys of a whole keyspace."""
+    for family in FAMILIES.values():
+        yield family, _UNIT.pack(keyspace << 32), _UNIT.pack(keyspace << 32 | INDEX_MAX)
 
 
 def write_of(unit: int, place: Place, row: Row | None) -> Put | Delete:

@@ -5,7 +5,7 @@ Stays out: from whom and when, which its callers say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...base.effects import Effect, Send, Trace
@@ -15,7 +15,6 @@ from ..exchanging.pulling import Effect as Step
 from ..exchanging.pulling import Ended, Look, LookAt, Outcome, Pull, Take, To
 from ..exchanging.tree import Weighed
 from ..owner import Verdict
-from ..stamps import Actor, numbers_of
 from .unit import Unit
 
 Then = Callable[[Ended], list[Effect]]
@@ -48,13 +47,13 @@ class LookedAt(NamedTuple):
 
 
 class Pulls:
-    """The exchanges of one unit that are under way."""
+    """The exchanges of one unit that are under way; no two of a run may have the same of `numbers`."""
 
-    def __init__(self, unit: Unit, actor: Actor) -> None:
+    def __init__(self, unit: Unit, numbers: Iterator[int]) -> None:
         self.complete: dict[Member, int] = dict(unit.standing.exchanged)   # when the last whole exchange began
         self._unit = unit
         self._running: dict[int, tuple[Pull, Then, int]] = {}
-        self._numbers = numbers_of(actor)
+        self._numbers = numbers
 
     @property
     def idle(self) -> bool:

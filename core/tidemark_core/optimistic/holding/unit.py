@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from ...base.effects import DeleteRange, Effect, Feed, PutState, RowsDurable, RowsRead, RowsScanned, Send, Trace, Write
+from ...base.effects import (
+    DeleteRange,
+    Effect,
+    Feed,
+    PutState,
+    RowsDurable,
+    RowsRead,
+    RowsScanned,
+    Send,
+    Trace,
+    Write,
+)
 from ...base.ids import Address, Member, Peer
 from ..cells import Meta, Place, Row, Sort, encode_place
 from ..exchanging.giving import on_open, on_sketch, on_want, unanswered
@@ -57,6 +68,13 @@ class Unit:
     def tree(self) -> Tree:
         """The digests of the rows that are durable."""
         return self._hands.tree
+
+    @property
+    def left(self) -> bool:
+        """Whether the member has left the range, and the disk has answered all that it was asked (D80)."""
+        record = self.standing.record
+        left = record.version > 0 and not record.holds(self.standing.me)
+        return left and self._hands.quiet and self._walks.quiet
 
     # --- messages -----------------------------------------------------------------------------------------
 

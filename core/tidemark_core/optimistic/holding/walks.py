@@ -40,6 +40,12 @@ class Walks:
         self._address = address
         self._walks: dict[int, _Walk] = {}
         self._number = 0
+        self._scans = 0     # that the disk has not answered, also of walks that ended without a result
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the disk has answered everything."""
+        return not self._scans
 
     def begin(self, first: bytes, behind: bytes, rows_max: int, then: Then) -> list[Effect]:
         """Read at most `rows_max` rows, at least one, with places in [first, behind), as bytes; give them to `then`.
@@ -54,6 +60,7 @@ class Walks:
 
     def on_scanned(self, m: RowsScanned) -> list[Effect]:
         """Go on behind a page, or end.  Raises RemoteViolation when a row is damaged."""
+        self._scans -= 1
         walk = self._walks.get(m.tag)
         if walk is None:
             return []
@@ -80,4 +87,5 @@ class Walks:
             return walk.then(walk.rows, rest)
         sort = walk.sorts[0]
         low, high = span_of(self._address.id, sort, first, walk.behind)
+        self._scans += 1
         return [ScanRows(self._address, number, family_of(sort), low, max(low, high), min(left, PAGE_ROWS))]
