@@ -1,7 +1,7 @@
-"""RingKeeper: creates the ranges of keyspaces, says which owners they should have, and deletes those that are to go.
+"""RingKeeper: creates the ranges of keyspaces, and says which owners they should have.
 
 A range begins as a record in etcd, written only where there is none and while its Keyspace is as it was seen.
-Stays out: choosing owners (`ring_plan`), carrying a move out (core's `mover`).
+Stays out: choosing owners (`ring_plan`), carrying a move out (core's `mover`), deleting (`keyspace_deletion`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class RingKeeper:
         waiting = set[str]()
         for name, item in list(self._mirror.keyspaces.items()):
             if item.value.deleting:
-                await self._delete(name, item)
-            elif not item.value.number:
+                continue
+            if not item.value.number:
                 await self._objects.number("Keyspace", name)
             else:
                 await self._create(item, nodes, waiting)
@@ -74,10 +74,6 @@ class RingKeeper:
                 del known[name]
         self._want(nodes, records, moves_max)
         return self._patience.keep(waiting)
-
-    def left(self, stored: StoredObject) -> str:
-        """Return what is still to be deleted of a keyspace."""
-        return f"{len(self._units(stored.number))} ranges are left."
 
     # --- creating -------------------------------------------------------------------------------------------
 
@@ -176,22 +172,6 @@ class RingKeeper:
             for index, owners in (wishes | planned).items():
                 gone = frozenset(member for member in ranges[index].members if is_gone(member, nodes))
                 self._feed(KEYSPACE_PLANE, Wanted(Address(KEYSPACE_PLANE, units[index]), owners, gone))
-
-    # --- deleting -------------------------------------------------------------------------------------------
-
-    async def _delete(self, name: str, item: Versioned[StoredObject]) -> None:
-        """Delete the records of a keyspace, and the object behind the last of them."""
-        units = self._units(item.value.number)
-        for start in range(0, len(units), OPERATIONS_MAX):
-            page = units[start : start + OPERATIONS_MAX]
-            if not await self._write(
-                    [Write(self._keys.range(unit), None, self._mirror.ranges[unit].revision) for unit in page]):
-                return
-        if await self._write([Write(self._keys.object("Keyspace", name), None, item.revision)]):
-            log.info("keyspace %s: its %d ranges are deleted", name, len(units))
-
-    def _units(self, number: int) -> list[int]:
-        return [unit for unit in self._mirror.ranges if number and number_of(unit) == number]
 
     async def _write(self, writes: Sequence[Write], unchanged: Mapping[str, int] | None = None) -> bool:
         """Write all or nothing; False: the watch will show what is there."""

@@ -21,6 +21,7 @@ from typing import Any
 import grpc.aio
 from tidemark_core.base.effects import Space
 from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, Address, Member, OperatorId, ShardId, group_of, index_of
+from tidemark_core.optimistic.deleting import Forgotten
 from tidemark_core.optimistic.mover import Movers
 from tidemark_core.optimistic.ring import Range
 from tidemark_core.replication.coordinators import Coordinators
@@ -44,6 +45,7 @@ from .etcd import EtcdStore, StoreUnavailable
 from .etcd_access import Login, TlsFiles
 from .floors import FloorKeeper
 from .groups import GroupKeeper
+from .keyspace_deletion import KeyspaceDeletion
 from .keyspaces import Keyspace, keyspace_view
 from .lease import ActivityLease
 from .log_sizes import log_bytes
@@ -138,6 +140,7 @@ class OperatorService:
         self.on_balanced: Callable[[str], None] = lambda note: None   # a leadership moved to make them even
         self.tender = Tender(self.driver, self.poke_later, self.lagging, lambda note: self.on_balanced(note))
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
+        self.keyspace_deletion = KeyspaceDeletion(self.store, self.keys, self.mirror, self.links.send)
         self.disruption = Disruption(
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
         self.node_records = NodeRecords(self.store, self.keys, self.mirror, cluster)
@@ -587,7 +590,10 @@ class OperatorService:
         self.poke()
 
     def on_message(self, address: Address, sender: Member, boot: str, message: Any) -> None:
-        if address.plane != LOG_PLANE or not self.data_deletion.received(address.shard, sender, message):
+        if isinstance(message, Forgotten):
+            self.keyspace_deletion.received(sender, message)
+            self.poke()
+        elif address.plane != LOG_PLANE or not self.data_deletion.received(address.shard, sender, message):
             self.driver.received(address, sender, boot, message)
 
     def on_draining(self, node: str, draining: bool) -> None:
@@ -723,7 +729,8 @@ class OperatorService:
         again_s = await self.keeper.look(world.groups.values(), world)
         rings_s = await self.rings.look(world.nodes, self.ranges(), 0 if rests else settings.max_concurrent_moves)
         floors_s = self.floors.look(self.keyspaces().values(), world.nodes, self.ranges(), rests=rests)
-        for seconds in (again_s, rings_s, floors_s):
+        forgotten_s = await self.keyspace_deletion.look(world.nodes)
+        for seconds in (again_s, rings_s, floors_s, forgotten_s):
             if seconds is not None:
                 self.poke_later(seconds)
         if (self.keeper.trouble, self.rings.trouble, self.floors.late) != known:

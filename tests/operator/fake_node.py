@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address, ShardId, of_shard
+from tidemark_core.optimistic.deleting import ForgetAsked, Forgotten
 from tidemark_core.optimistic.floors import HintsAsked, HintsGone, PromiseAsked, Promised, SyncAsked, Synced
 from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known
 from tidemark_operator.local_state import free_ports
@@ -121,6 +122,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
                 answer = Promised(number, round_)
             case SyncAsked(number, round_, _, _):
                 answer = Synced(number, round_)
+            case ForgetAsked(number):
+                answer = Forgotten(number)
         await context.write(encode_message(unit, None, answer, self.wire_version))
 
 

@@ -239,20 +239,6 @@ async def test_a_range_that_moves_takes_room_and_hears_who_is_gone(room: Room) -
     assert event == Wanted(Address(KEYSPACE_PLANE, one), None, frozenset(gone))
 
 
-async def test_a_keyspace_goes_with_its_ranges_and_nothing_else(room: Room) -> None:
-    room.keyspace(partitions=256)
-    room.keyspace("other", 8)
-    await room.look(nodes(3))
-    room.keyspace(partitions=256, more={"detached": True, "deleting": True})
-    assert room.keeper.left(room.mirror.keyspaces["carts"].value) == "256 ranges are left."
-    room.store.next = [Saved(room.store.revision + 1), Conflict()]
-    await room.look(nodes(3))
-    assert "carts" in room.mirror.keyspaces, "another operator deletes too"
-    await room.look(nodes(3))
-    assert set(room.mirror.keyspaces) == {"other"} and {unit >> 32 for unit in room.ranges} == {8}
-    assert all(len(writes) + len(unchanged) <= OPERATIONS_MAX for writes, unchanged in room.store.transactions)
-
-
 async def test_ranges_of_a_keyspace_that_is_detached_are_kept_and_none_is_created(room: Room) -> None:
     room.keyspace(more={"detached": True})
     await room.look(nodes(3))

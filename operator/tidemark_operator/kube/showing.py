@@ -144,7 +144,7 @@ class Showing:
         if (kind, name) not in self._run.ending():
             return None
         stored, service = self._run.service.mirror.known(kind, name), self._run.service
-        left = service.rings.left if kind == "Keyspace" else service.data_deletion.left
+        left = service.keyspace_deletion.left if kind == "Keyspace" else service.data_deletion.left
         return left(stored.value) if stored is not None else ""
 
     async def _project_reconfigurations(self, shown: Mapping[str, Any]) -> None:
