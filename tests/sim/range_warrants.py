@@ -16,14 +16,15 @@ from typing import Any
 from tidemark_core.base.effects import Effect, Feed, Persist, Received, RowsDurable, Send
 from tidemark_core.base.ids import Address
 from tidemark_core.node import NodeCore
-from tidemark_core.optimistic import floors, messages, moving
+from tidemark_core.optimistic import deleting, floors, messages, moving
 from tidemark_core.optimistic.cells import Meta, Place, Row, Sort, StringCell, decode_row
+from tidemark_core.optimistic.deleting import DELETED
 from tidemark_core.optimistic.exchanging import messages as exchanging
 from tidemark_core.optimistic.exchanging.tree import weigh
 from tidemark_core.optimistic.hinting.hints import decode_hint
 from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
 from tidemark_core.optimistic.holding.hands import Decided, Hands
-from tidemark_core.optimistic.holding.layout import family_of, key_of
+from tidemark_core.optimistic.holding.layout import FAMILIES, family_of, key_of
 from tidemark_core.optimistic.holding.pulls import LookedAt, Taken
 from tidemark_core.optimistic.holding.removing import Removed, Removing
 from tidemark_core.optimistic.holding.states import decode_standing
@@ -58,6 +59,11 @@ class Leaving:
     def standing(self) -> Standing | None:
         state, _ = self.tables.units.get(self.unit, (None, None))
         return decode_standing(state) if state is not None else None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the node has forgotten the range: no event of it reaches anything."""
+        return self.unit.id not in self.node.plane.holders
 
     def row(self, place: Place) -> Row | None:
         value = self.tables.get(family_of(place.sort), key_of(self.unit.id, place))
@@ -169,12 +175,16 @@ def stood(on: Leaving) -> str:
 
 
 def durable(on: Leaving) -> str:
+    if on.gone:
+        return ""
     hands = on.watch.hands_of(on.node, on.unit.id)
     return on.all_equal(on.watch.wrote.get((hands, on.value.number), {}))
 
 
 def removed(on: Leaving) -> str:
     assert on.node.core is not None
+    if on.gone:
+        return ""
     removing = on.node.plane.holders[on.unit.id].unit.removing
     return on.all_equal(on.watch.removes.get((removing, on.value.page), {}))
 
@@ -188,6 +198,8 @@ def taken(on: Leaving) -> str:
 
 def looked_at(on: Leaving) -> str:
     """A row that counts as ours is stored, or the exchange would end without it."""
+    if on.gone:
+        return ""
     hands = on.watch.hands_of(on.node, on.unit.id)
     looked = {each.at: each.digest for each in on.value.rows}
     places = on.watch.looks[on.node.member, on.value.number]
@@ -195,6 +207,29 @@ def looked_at(on: Leaving) -> str:
             if (row := on.row(place)) is not None and (weight := weigh(place, row, hands.floor_ms)) is not None}
     wrong = {at for at, digest in looked.items() if ours.get(at) != digest}
     return f"{wrong} count as ours and are not stored so" if wrong else ""
+
+
+def forgotten(on: Leaving) -> str:
+    """The number of the keyspace is stored, and nothing else of it."""
+    prefix = on.value.keyspace.to_bytes(4, "big")
+    marked = on.tables.get(DELETED, on.value.keyspace.to_bytes(8, "big")) is not None
+    rows = sum(key.startswith(prefix) for family in (*FAMILIES.values(), PROMISES) for key, _ in on.tables.scan(family))
+    hints = sum(decode_hint(value).range >> 32 == on.value.keyspace for _, value in on.tables.scan(HINTS))
+    records = sum(at.plane == on.unit.plane and at.id >> 32 == on.value.keyspace for at in on.tables.units)
+    return "" if marked and not rows and not hints and not records else (
+        f"{rows} rows, {hints} hints and {records} records are left, and the number is stored: {marked}")
+
+
+def erased(on: Leaving) -> str:
+    """Records and hints that the node has forgotten are not stored any more."""
+    plane, keyspace = on.node.plane, on.unit.id >> 32
+    left = plane._deletions._deleted[keyspace]
+    records = [at.id for at in on.tables.units if at.plane == on.unit.plane and at.id >> 32 == keyspace]
+    hints = [int.from_bytes(key, "big") for key, value in on.tables.scan(HINTS)
+             if decode_hint(value).range >> 32 == keyspace]
+    stored = [*(each for each in records if each not in left), *(each for each in hints if each not in (
+        plane._keeper.hints.held))]
+    return f"{stored} are stored" if stored else ""
 
 
 WARRANTS: dict[type, Warrant] = {
@@ -210,6 +245,8 @@ WARRANTS: dict[type, Warrant] = {
     floors.HintsGone: hints_gone,
     floors.Promised: promised,
     floors.Synced: lambda on: "",     # `taken` vouches for the rows of every exchange that it rests on
+    deleting.Forgotten: forgotten,
+    deleting.Erased: erased,
     Stood: stood,
     RowsDurable: durable,
     Removed: removed,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tidemark_core.optimistic.hinting.keeping import Keeper
 from tidemark_core.optimistic.holding.mending import Mending
 from tidemark_core.optimistic.stamps import Stamp
 from tidemark_sim.dice import Dice
 from tidemark_sim.keyspaces import run as runs
+from tidemark_sim.keyspaces.deletion import delete
 from tidemark_sim.keyspaces.healing import finish
 from tidemark_sim.keyspaces.judge import Change, Judge, Seen, Slot
 from tidemark_sim.keyspaces.options import draw
 from tidemark_sim.keyspaces.run import PROFILE, play
 from tidemark_sim.keyspaces.traces import TRACES
-from tidemark_sim.keyspaces.world import BEGIN_MS
+from tidemark_sim.keyspaces.world import BEGIN_MS, RangeWorld
 from tidemark_sim.runner import run_seed
 from tidemark_sim.trace import Trace, Violation
 
@@ -24,6 +26,29 @@ def test_d60_d64_d69_d73_a_trace_keeps_the_promise(name: str) -> None:
     world = play(TRACES[name], Dice(1), Trace())
     finish(world)
     assert world.judge.settled and world.operator.record.floor_ms > BEGIN_MS
+
+
+def test_d80_d81_a_deleted_keyspace_leaves_nothing_on_any_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes, hints and moves are under way when the keyspace goes; every run of a seed ends like this."""
+    erase, hints = Keeper.erase, []
+
+    def counted(keeper: Keeper, keyspace: int, most: int) -> object:
+        found = erase(keeper, keyspace, most)
+        hints.extend(found)
+        return found
+
+    monkeypatch.setattr(Keeper, "erase", counted)
+    for seed in range(12):
+        options = draw(Dice(seed))
+        world = RangeWorld(replace(options, sloppy=True, repair_every_ms=100), Dice(seed), Trace())
+        world.begin()
+        world.run_faults(600)
+        held = {node.name for node in world.nodes.values() if node.disk.durable_tables.units}
+        assert len(held) > 1, "there is something to delete"
+        world.faults.calm()
+        delete(world)
+        assert world.operator.forgot >= set(world.members)
+    assert len(hints) > 5
 
 
 @pytest.mark.parametrize("seeds", [range(at, at + 8) for at in (100, 200)], ids=str)

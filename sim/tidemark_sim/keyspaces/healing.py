@@ -39,7 +39,7 @@ def finish(world: RangeWorld) -> None:
     if world.manual:
         world.manual = False
         world.operator.tick()
-    _wait(world, "no move is open, and no owner's disk is gone", lambda: _settled(world))
+    wait(world, "no move is open, and no owner's disk is gone", lambda: _settled(world))
     world.run_until(world.now_ms + LATE_MS)
     _raise_floor(world, max(world.operator.record.floor_ms, BEGIN_MS) + 1)   # an exchange, above all
     world.run_until(world.now_ms + world.options.write_window_ms + 20 * world.options.skew_ms)
@@ -58,13 +58,14 @@ def _raise_floor(world: RangeWorld, floor_ms: int) -> None:
             operator.raise_floor(floor_ms)      # a disk that withdrew has ended the round before
         return operator.record.floor_ms >= floor_ms
 
-    _wait(world, "the floor rises", risen)
-    _wait(world, "no move is open, and no owner's disk is gone", lambda: _settled(world))
-    _wait(world, "every node has come to rest", lambda: all(_rests(world, node) for node in world.nodes.values()))
+    wait(world, "the floor rises", risen)
+    wait(world, "no move is open, and no owner's disk is gone", lambda: _settled(world))
+    wait(world, "every node has come to rest", lambda: all(_rests(world, node) for node in world.nodes.values()))
     _judge_owners(world)
 
 
-def _wait(world: RangeWorld, what: str, holds: Callable[[], bool]) -> None:
+def wait(world: RangeWorld, what: str, holds: Callable[[], bool]) -> None:
+    """Wait for a fact that the product must bring about without faults."""
     latest_ms = world.now_ms + LATEST_MS
     while not holds():
         if world.now_ms >= latest_ms:

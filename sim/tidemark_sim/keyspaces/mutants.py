@@ -24,6 +24,7 @@ from tidemark_core.optimistic.coordinating import operations as core_operations
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.reading import Read, Repair
 from tidemark_core.optimistic.coordinating.writing import Done, Write
+from tidemark_core.optimistic.deleting import Deletions
 from tidemark_core.optimistic.exchanging import giving as core_giving
 from tidemark_core.optimistic.floors import Commit, Phase, Round, Synced, To
 from tidemark_core.optimistic.hinting.hints import Hints
@@ -31,6 +32,7 @@ from tidemark_core.optimistic.holding import unit as core_unit
 from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.messages import Load, LoadAnswer, Store
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
+from tidemark_core.optimistic.plane import KeyspacePlane
 from tidemark_core.optimistic.ring import Range
 from tidemark_core.optimistic.stamps import ZERO, Actor, Stamp
 from tidemark_core.optimistic.standing import Standing
@@ -113,6 +115,23 @@ def _ack_mix(stack: ExitStack) -> None:
         return effects
 
     substitute(stack, Write, "on_record", mixing)
+
+
+def _no_record_left(stack: ExitStack) -> None:
+    """A node that left a range starts again without its record."""
+    recover = KeyspacePlane.recover
+
+    def forgetful(self: KeyspacePlane, stored: Any) -> None:
+        recover(self, stored)
+        for unit in self.records.keys() - self.holders.keys():
+            del self.records[unit]
+
+    substitute(stack, KeyspacePlane, "recover", forgetful)
+
+
+def _no_mark(stack: ExitStack) -> None:
+    """A node that forgot a keyspace takes it again."""
+    substitute(stack, Deletions, "covers", lambda self, unit: False)
 
 
 def _import_refused(stack: ExitStack) -> None:
@@ -393,6 +412,8 @@ KEYSPACE_MUTANTS = tuple(
         ("D66 staying", "owners that stay copy too", _sync_new_only),
         ("D66 wipe", "rows go where a member leaves or joins", _no_wipe),
         ("D60 record", "acknowledgements count for one record", _ack_mix),
+        ("D80", "the record of a range stays where it was left", _no_record_left),
+        ("D81", "nothing is taken of a keyspace that was deleted", _no_mark),
         ("D62 import", "a copy takes what is live below the floor", _import_refused),
         ("D69 exchange", "owners exchange before the floor rises", _no_sync),
         ("D69 promise", "owners keep their promise", _no_promise),

@@ -13,13 +13,14 @@ from tidemark_core.base.effects import Received, Send, TimerFired
 from tidemark_core.base.effects import Trace as Traced
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member, OperatorId
 from tidemark_core.base.metadata import MetadataLoaded, MetadataSaved, SaveMetadata, SetActive
+from tidemark_core.optimistic.deleting import ForgetAsked, Forgotten
 from tidemark_core.optimistic.floors import Round, highest
 from tidemark_core.optimistic.mover import TIMER, Movers, Wanted
 from tidemark_core.optimistic.moving import Announced, Copied, CopyAsked, Known
 from tidemark_core.optimistic.plane import Assign, Cluster
 from tidemark_core.optimistic.raising import FloorDue
 from tidemark_core.optimistic.records import RangeRecord
-from tidemark_core.optimistic.ring import Owners, Quorum, Range, aborted, begun, wrong_move
+from tidemark_core.optimistic.ring import Owners, Quorum, Range, aborted, begun, keyspace_of, wrong_move
 
 from .options import QUORUMS
 
@@ -41,6 +42,8 @@ class Operator:
         self._stored = RangeRecord(record)
         self._revision = 1
         self._processes = 0
+        self.deletes = False                # the keyspace
+        self.forgot: set[Member] = set()
         self._held: list[Received] = []     # what members said of a move, in a story
         self.succeed()
 
@@ -95,6 +98,12 @@ class Operator:
     def tick(self) -> None:
         """Push the record, repeat what was not answered, and perhaps begin or give up something."""
         world, options = self.world, self.world.options.operator
+        if self.deletes:
+            for member in world.members:
+                if member not in self.forgot:
+                    self.say(member, ForgetAsked(keyspace_of(UNIT)))
+            world.after(world.dice.around(options.every_ms), self.tick)
+            return
         for name in world.nodes:
             if not world.dice.chance(options.lost):
                 self.push(name)
@@ -229,6 +238,9 @@ class Operator:
     def receive(self, member: Member, message: Any) -> None:
         """Take what a member says."""
         self.world.trace.note(NAME, "receive", message)
+        if isinstance(message, Forgotten):
+            self.forgot.add(member)
+            return
         heard = Received(AT, member, None, message)
         if isinstance(message, Known | Copied):
             self._held.append(heard)

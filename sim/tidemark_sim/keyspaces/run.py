@@ -1,4 +1,4 @@
-"""A run: perhaps a trace, then chance or not, then healing.
+"""A run: perhaps a trace, then chance or not, then healing, then the keyspace is deleted.
 
 Stays out: one seed's result (`runner`).
 """
@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..dice import Dice
 from ..network import NetworkOptions
 from ..trace import Trace
+from .deletion import delete
 from .healing import finish
 from .options import RangeOptions, draw
 from .story import Story
@@ -60,9 +61,11 @@ def run(dice: Dice, trace: Trace, steps: int) -> RangeWorld:
         world = play(told, dice, trace)
         if dice.chance(ALONE):
             finish(world)
+            delete(world)
             return world
         go_on(world, replace(
             options, nodes=told.nodes, quorum=told.quorum, repair=told.repair, sloppy=told.sloppy))
     world.run_faults(world.events + min(steps, STEPS_MAX))
     finish(world)
+    delete(world)
     return world

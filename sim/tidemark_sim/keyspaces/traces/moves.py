@@ -135,6 +135,22 @@ def import_below_the_floor(story: Story) -> None:
     story.get("n2", "n3", "n5", "n4")
 
 
+def record_of_a_former_owner(story: Story) -> None:
+    """A former owner starts again and hears of the record of before; another one never heard of the move (D80)."""
+    members = ("n1", "n3", "n4", "n5")
+    for source in ("op", *members):
+        story.cut(source, "n2")
+    story.move("n1", "n4", "n5", known=members)
+    story.run(1_000)    # newcomers wait for n2 first
+    story.copies("n1", "n4", "n5")
+    story.finish(*members)
+    story.settle()
+    story.node("n3").crash()
+    story.node("n3").start()
+    story.set("n6", "n2", "n3")
+    story.get("n4", "n1", "n5")
+
+
 TRACES = (
     Trace("joint write", joint_write),
     Trace("joint read", joint_read),
@@ -146,4 +162,5 @@ TRACES = (
     Trace("former copy", former_copy),
     Trace("mixed acknowledgements", mixed_acknowledgements),
     Trace("import below the floor", import_below_the_floor),
+    Trace("record of a former owner", record_of_a_former_owner, nodes=6),
 )
