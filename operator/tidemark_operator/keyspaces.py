@@ -15,10 +15,12 @@ from tidemark_core.optimistic.placing import Zones
 from tidemark_core.optimistic.ring import Quorum, Range
 from tidemark_core.optimistic.settings import KeyspaceSettings
 from tidemark_wire.identity import AccessLists
+from tidemark_wire.rings import REPAIR_BYTES_MAX
 from tidemark_wire.wire_version import VERSION_OF_PLANES
 
 from .metadata import StoredObject
 from .model import Node, access_lists
+from .resources.base import quantity_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ def _settings(spec: Mapping[str, Any]) -> KeyspaceSettings:
     hints: Mapping[str, Any] = spec["hintedHandoff"]
     return KeyspaceSettings(
         1_000 * hints["windowSeconds"] if hints["mode"] == "Enabled" else 0,
-        1_000 * spec["antiEntropy"]["intervalSeconds"], 1_000 * spec["tombstoneGraceSeconds"])
+        1_000 * spec["antiEntropy"]["intervalSeconds"], 1_000 * spec["tombstoneGraceSeconds"],
+        min(quantity_bytes(spec["antiEntropy"]["bytesPerSecond"]), REPAIR_BYTES_MAX))
 
 
 def number_of(unit: int) -> int:

@@ -71,8 +71,6 @@ def _group_in_vain(spec: LogGroupSpec) -> Iterator[str]:
 
 
 def _keyspace_in_vain(spec: KeyspaceSpec) -> Iterator[str]:
-    if "bytes_per_second" in spec.anti_entropy.model_fields_set:
-        yield "spec.antiEntropy.bytesPerSecond: a node compares four ranges at once, at any rate"
     if spec.max_clock_skew_milliseconds != SKEW_MS:
         yield (
             f"spec.maxClockSkewMilliseconds: one clock stamps the writes of all keyspaces of a node, {SKEW_MS} ms "

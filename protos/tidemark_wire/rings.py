@@ -21,6 +21,7 @@ OWNERS_MAX = 16
 
 DAY_MS = 86_400_000
 HINT_WINDOW_MAX_MS, REPAIR_EVERY_MAX_MS, GRACE_MAX_MS = 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS
+REPAIR_BYTES_MAX = (1 << 63) - 1
 
 
 class InvalidRing(ValueError):
@@ -62,6 +63,7 @@ def put_settings(info: common_pb2.KeyspaceInfo, settings: KeyspaceSettings) -> N
     info.settings.hint_window_ms = settings.hint_window_ms
     info.settings.repair_every_ms = settings.repair_every_ms
     info.settings.grace_ms = settings.grace_ms
+    info.settings.repair_bytes = settings.repair_bytes
 
 
 def settings_of(info: common_pb2.KeyspaceInfo) -> KeyspaceSettings | None:
@@ -73,10 +75,12 @@ def settings_of(info: common_pb2.KeyspaceInfo) -> KeyspaceSettings | None:
         ("hint_window_ms", given.hint_window_ms, 0, HINT_WINDOW_MAX_MS),
         ("repair_every_ms", given.repair_every_ms, 0, REPAIR_EVERY_MAX_MS),
         ("grace_ms", given.grace_ms, 1, GRACE_MAX_MS),
+        ("repair_bytes", given.repair_bytes, 0, REPAIR_BYTES_MAX),
     ):
         if not low <= value <= high:
             raise InvalidRing(f"keyspaces[{info.name}].settings.{field}: {value} is not in {low} to {high}")
-    return KeyspaceSettings(given.hint_window_ms, given.repair_every_ms, given.grace_ms)
+    return KeyspaceSettings(
+        given.hint_window_ms, given.repair_every_ms, given.grace_ms, given.repair_bytes)
 
 
 def _range_of(name: str, info: common_pb2.RangeInfo, members: Sequence[Member]) -> Range:

@@ -53,8 +53,6 @@ def test_what_is_in_force_needs_no_word(kind: str, changes: dict[str, Any]) -> N
     ("LogGroup", {"spec.shardProjection": "None"}, f"{RELEASE}spec.shardProjection: every shard is shown"),
     ("LogGroup", {"spec.access": {}}, "not in force without TLS: spec.access"),
     ("Keyspace", {"spec.access": {}}, "not in force without TLS: spec.access"),
-    ("Keyspace", {"spec.antiEntropy.bytesPerSecond": "1Mi"},
-     f"{RELEASE}spec.antiEntropy.bytesPerSecond: a node compares four ranges at once, at any rate"),
     ("Keyspace", {"spec.maxClockSkewMilliseconds": 10},
      f"{RELEASE}spec.maxClockSkewMilliseconds: one clock stamps the writes of all keyspaces of a node, 500 ms are "
      "its bound"),

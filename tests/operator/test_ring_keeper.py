@@ -264,9 +264,9 @@ def status(service: OperatorService) -> dict[str, Any]:
 
 
 async def test_a_keyspace_is_in_the_map_of_every_node(service: OperatorService, three: list[FakeNode]) -> None:
-    more = (", hintedHandoff: {windowSeconds: 70}, antiEntropy: {intervalSeconds: 80}, tombstoneGraceSeconds: 9000, "
-            "readRepair: Blocking, clientOverrides: Denied, defaultTTLSeconds: 60, consistency: Eventual, "
-            "replication: {quorumMode: Sloppy}, access: {readers: [a], writers: [b]}")
+    more = (", hintedHandoff: {windowSeconds: 70}, antiEntropy: {intervalSeconds: 80, bytesPerSecond: 1Mi}, "
+            "tombstoneGraceSeconds: 9000, readRepair: Blocking, clientOverrides: Denied, defaultTTLSeconds: 60, "
+            "consistency: Eventual, replication: {quorumMode: Sloppy}, access: {readers: [a], writers: [b]}")
     await service.objects.apply(CLUSTER + "---" + CARTS % more)
     await until(lambda: all(shown(one) is not None for one in three))
     found = shown(three[0])
@@ -274,7 +274,7 @@ async def test_a_keyspace_is_in_the_map_of_every_node(service: OperatorService, 
     assert (found.name, found.keyspace_id, found.read_repair) == ("carts", 1, "Blocking")
     assert (found.sloppy, found.eventual, found.overrides_allowed) == (True, True, False)
     assert found.default_ttl_ms == 60_000
-    assert settings_of(found) == KeyspaceSettings(70_000, 80_000, 9_000_000)
+    assert settings_of(found) == KeyspaceSettings(70_000, 80_000, 9_000_000, 1 << 20)
     assert (list(found.access.readers), list(found.access.writers)) == (["a"], ["b"])
     ranges = ring(three[0])
     assert [len({each.node for each in record.own.members}) for record in ranges] == [3] * 8

@@ -15,6 +15,7 @@ from tidemark_operator.resources.keyspace import AntiEntropy, HintedHandoff, Key
 from tidemark_wire.rings import (
     GRACE_MAX_MS,
     HINT_WINDOW_MAX_MS,
+    REPAIR_BYTES_MAX,
     REPAIR_EVERY_MAX_MS,
     InvalidRing,
     put_ring,
@@ -94,7 +95,7 @@ def test_more_owners_than_any_keyspace_has_are_refused() -> None:
 
 @given(st.builds(
     KeyspaceSettings, st.integers(0, HINT_WINDOW_MAX_MS), st.integers(0, REPAIR_EVERY_MAX_MS),
-    st.integers(1, GRACE_MAX_MS)))
+    st.integers(1, GRACE_MAX_MS), st.integers(0, REPAIR_BYTES_MAX)))
 def test_settings_travel_whole(settings: KeyspaceSettings) -> None:
     info = common_pb2.KeyspaceInfo(name="carts")
     assert settings_of(info) is None, "an older operator says none"
@@ -104,7 +105,7 @@ def test_settings_travel_whole(settings: KeyspaceSettings) -> None:
 
 @pytest.mark.parametrize(("field", "value"), [
     ("hint_window_ms", HINT_WINDOW_MAX_MS + 1), ("repair_every_ms", REPAIR_EVERY_MAX_MS + 1), ("grace_ms", 0),
-    ("grace_ms", GRACE_MAX_MS + 1),
+    ("grace_ms", GRACE_MAX_MS + 1), ("repair_bytes", REPAIR_BYTES_MAX + 1),
 ])
 def test_settings_out_of_their_bounds_are_refused(field: str, value: int) -> None:
     info = common_pb2.KeyspaceInfo(name="carts")

@@ -37,7 +37,7 @@ has what members say, `storing` is what a member does with them, `coordinating` 
 coordinator, `exchanging` is how owners become equal, `moving` how owners change, `mover` the operator's machine that
 moves ranges, `raising` its part that raises floors, `floors` how tombstones go, `deleting` how keyspaces go,
 `settings` the bounds of a keyspace, `holding` is one range at one member with its rows, `hinting` has what a node
-keeps for owners, `repairing` says which range is compared next, `inspection` has what people see, `plane` has all
-ranges of a node, `sizes` bounds keys and values. All of it is pure.
+keeps for owners, `repairing` says which range is compared next, `pacing` bounds its bytes, `inspection` has what
+people see, `plane` has all ranges of a node, `sizes` bounds keys and values. All of it is pure.
 Stays out: disks, links and timers.
 """

@@ -52,6 +52,7 @@ from .inspection import Block, Facts, RangeReport, Summary, inspected, part_of, 
 from .messages import Inspect, Inspected, Keep, Kept, Load, LoadAnswer, RingTold, Store, StoreAnswer
 from .moving import Announced, CopyAsked, Known
 from .owner import Fate, Source, Verdict
+from .pacing import Pace
 from .repairing import Rota
 from .ring import Owners, Quorum, Range, keyspace_of
 from .settings import DEFAULTS, SKEW_MS, WRITE_WINDOW_MS, KeyspaceSettings
@@ -160,6 +161,7 @@ class KeyspacePlane:
         self._restless: dict[int, Holder] = {}    # something happened since they were last found idle
         self._ticking = False
         self._settings: dict[int, KeyspaceSettings] = {}    # by the numbers of keyspaces
+        self._paces: dict[int, Pace] = {}         # by the numbers of keyspaces
         self._left: dict[int, int] = {}           # ranges that the node left, and the versions of the records it kept
         self._rota = Rota(lambda unit: self._settings_of(unit).repair_every_ms, limits.repairs_max)
         self._wakes_ms: int | None = None         # for the next range of the rota
@@ -436,8 +438,15 @@ class KeyspacePlane:
 
     def _hold_range(self, unit: int, standing: Standing) -> Holder:
         self._left.pop(unit, None)
-        holder = self.holders[unit] = Holder(self._at(unit), standing, self._clock, self._exchanges)
+        holder = self.holders[unit] = Holder(
+            self._at(unit), standing, self._clock, self._exchanges, self._pace_of(unit))
         return holder
+
+    def _pace_of(self, unit: int) -> Pace:
+        keyspace = keyspace_of(unit)
+        if keyspace not in self._paces:
+            self._paces[keyspace] = Pace(lambda: self._settings_of(unit).repair_bytes)
+        return self._paces[keyspace]
 
     def _drop(self, now_ms: int, unit: int) -> None:
         """Forget what is in memory of a range; what is still written of it is written before all that may follow."""
@@ -465,6 +474,7 @@ class KeyspacePlane:
                 for known in (self.records, self._left, self._moved_ms):
                     known.pop(each, None)
             self._settings.pop(keyspace, None)
+            self._paces.pop(keyspace, None)
         return [*effects, *(self._erase(keyspace) if self._deletions.asked(sender, m) else ())]
 
     def _erase(self, keyspace: int) -> list[Effect]:
@@ -547,7 +557,8 @@ class KeyspacePlane:
     def _replay(self, now_ms: int) -> list[Effect]:
         """Replay the next hints, each as a write of this node under the record that it knows (D73)."""
         effects: list[Effect] = []
-        for number, hint in self._keeper.begin(now_ms, self.records):
+        for number, hint in self._keeper.begin(now_ms, _Free(self, now_ms)):
+            self._pace_of(hint.range).spend(hint.size * len(self.records[hint.range].members))
             asked = Asked(
                 Inner(number), hint.range, now_ms + self.limits.replay_pause_ms, source=Source.HINT)
             steps = replay(hint.place, hint.row)
@@ -592,3 +603,15 @@ class KeyspacePlane:
 
     def _at(self, unit: int) -> Address:
         return Address(self._number, unit)
+
+
+class _Free:
+    """The ranges of which the node knows a record and may send for repair now."""
+
+    def __init__(self, plane: KeyspacePlane, now_ms: int) -> None:
+        self._plane = plane
+        self._now_ms = now_ms
+
+    def __contains__(self, unit: object) -> bool:
+        assert isinstance(unit, int)
+        return unit in self._plane.records and self._plane._pace_of(unit).free(self._now_ms)

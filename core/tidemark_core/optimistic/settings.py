@@ -26,11 +26,13 @@ class KeyspaceSettings:
     repair_every_ms     each owner pulls from each other owner so often by itself (D74); 0: only when it is asked to
     grace_ms            a floor stays so far behind: what was removed is remembered at least so long.  A range whose
                         last complete exchange is older than half of it, and than one and a half intervals, is late
+    repair_bytes        a node sends so many bytes a second for exchanges and replays of hints; 0: as many as it can
     """
 
     hint_window_ms: int = 10_800_000
     repair_every_ms: int = 86_400_000
     grace_ms: int = 864_000_000
+    repair_bytes: int = 32 << 20
 
 
 DEFAULTS = KeyspaceSettings()

@@ -30,11 +30,13 @@ from .base import (
     Transition,
     condition_column,
     immutable,
+    quantity_bytes,
 )
 from .loggroup import FACTOR_MAX, Access, DeletionPolicy, Spread
 from .policies import Switch
 
 PARTITIONS_MAX = 4096
+REPAIR_BYTES_MIN = 64 << 10
 _POWERS_OF_TWO = [2**exponent for exponent in range(PARTITIONS_MAX.bit_length())]
 
 
@@ -139,7 +141,19 @@ class AntiEntropy(ApiModel):
     )
     bytes_per_second: Quantity = Field(
         default="32Mi",
-        description="What comparing and repairing may send, on each node. Not in force in this release.",
+        description="A node sends so many bytes a second of this keyspace for exchanges between owners, also those of "
+        "a move, and for replays of hints, on average over some seconds. 0 is no limit.",
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="quantity(self.bytesPerSecond).compareTo(quantity('0')) == 0 || "
+            "quantity(self.bytesPerSecond).compareTo(quantity('64Ki')) >= 0",
+            message="bytesPerSecond must be 0, for no limit, or at least 64Ki: less would never repair what is written",
+            holds=lambda self: quantity_bytes(self.bytes_per_second) == 0
+            or quantity_bytes(self.bytes_per_second) >= REPAIR_BYTES_MIN,
+            field="bytesPerSecond",
+        ),
     )
 
 

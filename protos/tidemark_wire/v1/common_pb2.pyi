@@ -391,22 +391,26 @@ class KeyspaceSettings(_message.Message):
     HINT_WINDOW_MS_FIELD_NUMBER: _builtins.int
     REPAIR_EVERY_MS_FIELD_NUMBER: _builtins.int
     GRACE_MS_FIELD_NUMBER: _builtins.int
+    REPAIR_BYTES_FIELD_NUMBER: _builtins.int
     hint_window_ms: _builtins.int
     """a node that has held a hint of a range for so long takes no more of it; 0: it takes none"""
     repair_every_ms: _builtins.int
     """each owner pulls from each other owner so often; 0: never by itself"""
     grace_ms: _builtins.int
     """what was removed is remembered at least so long"""
+    repair_bytes: _builtins.int
+    """a node sends so many bytes a second for exchanges and replays of hints; 0: as many as it can"""
     def __init__(
         self,
         *,
         hint_window_ms: _builtins.int = ...,
         repair_every_ms: _builtins.int = ...,
         grace_ms: _builtins.int = ...,
+        repair_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_ms", b"grace_ms", "hint_window_ms", b"hint_window_ms", "repair_every_ms", b"repair_every_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_ms", b"grace_ms", "hint_window_ms", b"hint_window_ms", "repair_bytes", b"repair_bytes", "repair_every_ms", b"repair_every_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

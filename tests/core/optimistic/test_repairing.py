@@ -11,6 +11,7 @@ from tidemark_core.optimistic.cells import Place, Row, decode_row
 from tidemark_core.optimistic.coordinating.inspecting import Inspection
 from tidemark_core.optimistic.coordinating.operations import set_, unset
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.exchanging import giving
 from tidemark_core.optimistic.exchanging.messages import Given, Open
 from tidemark_core.optimistic.hinting.hints import hint_of
 from tidemark_core.optimistic.holding.layout import FAMILIES, place_of
@@ -431,6 +432,24 @@ def test_a_timer_that_fires_too_early_is_set_again() -> None:
 def _turn(machines: dict[Member, Holding], member: Member) -> None:
     machine = machines[member]
     machine.run(machine.holder.mend(machine.now_ms, ()))
+
+
+def test_d74_a_turn_at_a_low_rate_takes_longer_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(giving, "GIVEN_BYTES_MAX", 5_000)
+    took_ms = []
+    for rate in (0, 10_000):
+        world = World(repair_bytes=rate)
+        world.run(1_000)
+        world.leave(C)
+        for number in range(50):
+            world.operate(A, set_(b"%d" % number, bytes(1_000)))
+        world.come_back(C)
+        began_ms = world.now_ms
+        while not world.equal() and world.now_ms < began_ms + 60_000:
+            world.run(50)
+        assert world.equal() and 50 == len(world.rows()[0])
+        took_ms.append(world.now_ms - began_ms)
+    assert took_ms[0] < 1_000 and 2_000 < took_ms[1] < 10_000
 
 
 def test_d74_a_turn_takes_what_every_other_owner_has() -> None:

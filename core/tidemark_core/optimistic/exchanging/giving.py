@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from ..cells import Place, Row, encode_row
+from ..cells import Place, Row, encode_place, encode_row
 from ..owner import Fate, closed
 from ..standing import Standing
 from .messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
@@ -19,6 +19,7 @@ PARTS_MAX = 16
 BUCKETS = 64
 SHORT = (1 << 64) - 1
 GIVEN_BYTES_MAX = 1 << 20
+DIGEST_BYTES = 8
 
 
 def unanswered(standing: Standing, exchange: Exchange, tree: Tree) -> Unanswered | None:
@@ -68,6 +69,17 @@ def on_want(m: Want, held: Mapping[Place, Row]) -> Given:
         if row is not None:
             rows.append((place, row))
     return Given(m.exchange, upto, tuple(rows))
+
+
+def weight_of(answer: Opened | Listed | Given) -> int:
+    """Return about how many bytes an answer has."""
+    match answer:
+        case Opened():
+            return sum(len(part.first) + len(part.behind) + DIGEST_BYTES for part in answer.parts)
+        case Listed():
+            return sum(len(at) + DIGEST_BYTES for at, _ in answer.rows)
+        case Given():
+            return sum(len(encode_place(place)) + len(encode_row(row)) for place, row in answer.rows)
 
 
 def bucket_of(at: bytes) -> int:

@@ -14,6 +14,7 @@ from ..exchanging.messages import Given, Listed, Opened, Unanswered
 from ..floors import SyncAsked
 from ..inspection import Block
 from ..moving import Announced, Copied, CopyAsked, Known
+from ..pacing import UNBOUND, Pace
 from ..stamps import Clock
 from ..standing import Standing
 from .copying import Copying
@@ -30,8 +31,10 @@ SILENT_TICKS = 10
 class Holder:
     """One range at one member.  `numbers` are those of the exchanges of the run."""
 
-    def __init__(self, address: Address, standing: Standing, clock: Clock, numbers: Iterator[int]) -> None:
-        self.unit = Unit(address, standing, clock)
+    def __init__(
+        self, address: Address, standing: Standing, clock: Clock, numbers: Iterator[int], pace: Pace = UNBOUND,
+    ) -> None:
+        self.unit = Unit(address, standing, clock, pace)
         self.pulls = Pulls(self.unit, numbers)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)

@@ -23,14 +23,15 @@ from ...base.effects import (
 )
 from ...base.ids import Address, Member, Peer
 from ..cells import Meta, Place, Row, Sort, encode_place
-from ..exchanging.giving import on_open, on_sketch, on_want, unanswered
-from ..exchanging.messages import Open, Sketch, Want
+from ..exchanging.giving import on_open, on_sketch, on_want, unanswered, weight_of
+from ..exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
 from ..inspection import Facts, inspected
 from ..merge import greatest
 from ..messages import Inspect, Load, RingTold, RowsWrite, Store
-from ..owner import Source, Verdict
+from ..owner import Fate, Source, Verdict
+from ..pacing import UNBOUND, Pace
 from ..ring import Range
 from ..stamps import Clock
 from ..standing import Standing, adopted
@@ -52,13 +53,14 @@ class Stood(NamedTuple):
 
 
 class Unit:
-    """One range at one member."""
+    """One range at one member.  `pace` says how much it may give to pullers."""
 
-    def __init__(self, address: Address, standing: Standing, clock: Clock) -> None:
+    def __init__(self, address: Address, standing: Standing, clock: Clock, pace: Pace = UNBOUND) -> None:
         self.address = address
         self.standing = standing    # as the last job left it
         self.durable = standing     # as it is on disk
         self._clock = clock
+        self._pace = pace
         self._hands = Hands(address, Tree())
         self._hands.floor_ms = standing.record.floor_ms
         self._walks = Walks(address)
@@ -87,6 +89,8 @@ class Unit:
                 return self._load(sender, m)
             case RingTold():
                 return self.adopt(m.record)
+            case Open() | Sketch() | Want() if not self._pace.free(now_ms):
+                return [Send(self.address, sender, Unanswered(m.exchange, Fate.NOT_READY))]
             case Open():
                 return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_open(m, self.tree)))
             case Sketch():
@@ -134,10 +138,16 @@ class Unit:
         behind = None if rest is None else _behind(rows[-1][0])
         return Decided({}, (Send(self.address, sender, on_load(self.standing, m, rows, behind)),))
 
-    def _give(self, sender: Peer, m: Open | Sketch | Want, answer: Callable[[], object]) -> Decided:
+    def _give(
+        self, sender: Peer, m: Open | Sketch | Want, answer: Callable[[], Opened | Listed | Given]
+    ) -> Decided:
         """Answer a puller, or say why not."""
         why = unanswered(self.standing, m.exchange, self.tree)
-        return Decided({}, (Send(self.address, sender, why if why is not None else answer()),))
+        if why is not None:
+            return Decided({}, (Send(self.address, sender, why),))
+        given = answer()
+        self._pace.spend(weight_of(given))
+        return Decided({}, (Send(self.address, sender, given),))
 
     # --- standing -----------------------------------------------------------------------------------------
 
