@@ -1,8 +1,10 @@
-"""Keyspaces under a mixed load: nodes are killed, paused and wiped, and in the end every owner holds what it should."""
+"""Keyspaces under a mixed load: nodes are killed, paused, wiped and given old disks; in the end owners are equal."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tidemark import Client
@@ -60,6 +62,33 @@ async def test_d74_killed_paused_and_wiped_owners_hold_every_acknowledged_operat
         living = {await cluster.member(node) for node in cluster.nodes}
         assert before not in living
         await until(lambda: owned_by(client, name, living), "the wiped node is swapped out of every range")
+        await load.more()
+    await load.healed()
+    assert (0, 0, ()) == await load.verdict()
+
+
+async def test_d74_an_owner_with_an_older_copy_of_its_disk_gets_what_that_lacks(
+    cluster: Cluster, client: Client, tmp_path: Path
+):
+    """The copy has values that were deleted since, and lacks writes that its node has acknowledged."""
+    name = await cluster.create_keyspace(partitions=PARTITIONS)
+    copied, away, *_ = await busiest(client, name)
+    async with KeyLoad(client.keyspace(name, timeout_s=CALL_S)) as load:
+        await load.more()
+        cluster.kill(copied)
+        shutil.copytree(cluster.node(copied).data, tmp_path / "copy")
+        await load.more()
+        await cluster.start(copied)
+        await load.more()
+        cluster.kill(away)
+        await load.more()
+        await cluster.start(away)
+        await load.healed()
+        cluster.kill(copied)
+        shutil.rmtree(cluster.node(copied).data)
+        shutil.copytree(tmp_path / "copy", cluster.node(copied).data)
+        await load.more()
+        await cluster.start(copied)
         await load.more()
     await load.healed()
     assert (0, 0, ()) == await load.verdict()
