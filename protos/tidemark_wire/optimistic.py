@@ -255,10 +255,33 @@ def _listing_from_proto(proto: optimistic_pb2.Listing) -> tuple[bytes, int]:
     return proto.place, proto.digest
 
 
-def _get_buckets(proto: optimistic_pb2.Sketch, name: str) -> tuple[int, ...]:
+def _bounds_to_proto(bounds: exchanging.Bounds) -> optimistic_pb2.Bounds:
+    return optimistic_pb2.Bounds(first=bounds[0], behind=bounds[1])
+
+
+def _bounds_from_proto(proto: optimistic_pb2.Bounds) -> exchanging.Bounds:
+    return _at(proto.first), _at(proto.behind)
+
+
+def _drawn_to_proto(drawn: exchanging.Drawn) -> optimistic_pb2.Drawn:
+    return optimistic_pb2.Drawn(first=drawn.first, behind=drawn.behind, buckets=drawn.buckets)
+
+
+def _drawn_from_proto(proto: optimistic_pb2.Drawn) -> exchanging.Drawn:
     if len(proto.buckets) not in (0, BUCKETS):
         raise RemoteViolation(f"a sketch has {len(proto.buckets)} buckets, must have none or {BUCKETS}")
-    return tuple(proto.buckets)
+    return exchanging.Drawn(_at(proto.first), _at(proto.behind), tuple(proto.buckets))
+
+
+def _some(field: Field) -> Field:
+    """A list with at least one item."""
+
+    def get(proto: Any, name: str) -> Any:
+        if not getattr(proto, name):
+            raise RemoteViolation(f"{name} has no items, must have at least one")
+        return field[1](proto, name)
+
+    return field[0], get
 
 
 def _get_wanted(proto: optimistic_pb2.Want, name: str) -> tuple[Place, ...]:
@@ -320,9 +343,10 @@ _RECORD: Field = (set_message(_record_to_proto), get_message(_record_from_proto)
 _RECORD_OR_NONE: Field = (set_message(_record_to_proto), get_optional(_record_from_proto))
 _SPAN_OR_NONE: Field = (set_message(_span_to_proto), get_optional(_span_from_proto))
 _EXCHANGE: Field = (set_message(_exchange_to_proto), get_message(_exchange_from_proto))
-_TALLY_OR_NONE: Field = (set_message(_tally_to_proto), get_optional(_tally_from_proto))
-_PARTS: Field = (set_list(_part_to_proto), get_list(_part_from_proto, PARTS_MAX))
-_BUCKETS: Field = (lambda proto, name, value: proto.buckets.extend(value), _get_buckets)
+_ASKED_PARTS = _some((set_list(_part_to_proto), get_list(_part_from_proto, PARTS_MAX)))
+_PARTS: Field = (set_list(_part_to_proto), get_list(_part_from_proto, PARTS_MAX**2))
+_LEAVES: Field = (set_list(_bounds_to_proto), get_list(_bounds_from_proto, PARTS_MAX))
+_DRAWN = _some((set_list(_drawn_to_proto), get_list(_drawn_from_proto, PARTS_MAX)))
 _LISTINGS: Field = (set_list(_listing_to_proto), get_list(_listing_from_proto, ROWS_MAX))
 
 
@@ -383,6 +407,14 @@ def _work_of_places(message: messages.Load | exchanging.Want) -> int:
     return 1 + len(message.places)
 
 
+def _work_of_parts(message: exchanging.Open | exchanging.Opened) -> int:
+    return 1 + len(message.parts)
+
+
+def _work_of_leaves(message: exchanging.Sketch) -> int:
+    return 1 + len(message.leaves)
+
+
 CODECS = Codecs((
     _codec(
         1, messages.Store, work=_work_of_store,
@@ -414,10 +446,13 @@ CODECS = Codecs((
         range=PLAIN, operation=PLAIN, part=_word(messages.Part), version=PLAIN, floor_ms=_TIME, promise_ms=_TIME,
         exchanged_ms=_TIME, needs_repair=PLAIN, cells=_SEEN, cells_more=PLAIN, hints=_SEEN, hints_more=PLAIN,
     ),
-    _codec(16, exchanging.Open, exchange=_EXCHANGE, first=_AT, behind=_AT, tally=_TALLY_OR_NONE),
-    _codec(17, exchanging.Opened, exchange=_EXCHANGE, first=_AT, behind=_AT, parts=_PARTS, leaf=PLAIN),
+    _codec(16, exchanging.Open, work=_work_of_parts, exchange=_EXCHANGE, parts=_ASKED_PARTS),
+    _codec(
+        17, exchanging.Opened, work=_work_of_parts,
+        exchange=_EXCHANGE, first=_AT, behind=_AT, parts=_PARTS, leaves=_LEAVES,
+    ),
     _codec(18, exchanging.Unanswered, exchange=_EXCHANGE, why=_word(Fate), record=_RECORD_OR_NONE),
-    _codec(19, exchanging.Sketch, exchange=_EXCHANGE, first=_AT, behind=_AT, buckets=_BUCKETS),
+    _codec(19, exchanging.Sketch, work=_work_of_leaves, exchange=_EXCHANGE, leaves=_DRAWN),
     _codec(20, exchanging.Listed, work=_work_of_rows, exchange=_EXCHANGE, first=_AT, rows=_LISTINGS, rest=_AT_OR_NONE),
     _codec(21, exchanging.Want, work=_work_of_places, exchange=_EXCHANGE, places=_WANTED),
     _codec(22, exchanging.Given, work=_work_of_rows, exchange=_EXCHANGE, upto=_PLACE, rows=_ROWS),

@@ -36,6 +36,7 @@ SAID = Stamp(7, 1, "n1", b"12345678")
 CELL = StringCell(SAID, False, 0, b"v")
 RECORD = Range(4, Owners((ME, OTHER), Quorum(2, 1, 2)), None, 9)
 EXCHANGE = exchanging.Exchange(3, 4, 9, 11)
+WHOLE = Part(b"", END, UNKNOWN)
 
 # --- what goes in comes out -------------------------------------------------------------------------------
 
@@ -68,6 +69,7 @@ fates = st.sampled_from(Fate)
 bounds = st.binary(max_size=30)
 exchanges = st.builds(exchanging.Exchange, unsigned, unsigned, times, unsigned)
 tallies = st.one_of(st.just(UNKNOWN), st.builds(Tally, st.integers(0, 1 << 40), st.integers(0, DIGESTS - 1)))
+parts = st.builds(Part, bounds, bounds, tallies)
 listings = st.tuples(places.map(encode_place), unsigned)
 buckets = st.one_of(st.just(()), st.lists(unsigned, min_size=BUCKETS, max_size=BUCKETS).map(tuple))
 changes = st.one_of(
@@ -98,12 +100,14 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     messages.Inspected: st.builds(
         messages.Inspected, unsigned, unsigned, st.sampled_from(messages.Part), unsigned, times, times, times,
         st.booleans(), some_seen, unsigned, some_seen, unsigned),
-    exchanging.Open: st.builds(exchanging.Open, exchanges, bounds, bounds, st.none() | tallies),
+    exchanging.Open: st.builds(exchanging.Open, exchanges, st.lists(parts, min_size=1, max_size=3).map(tuple)),
     exchanging.Opened: st.builds(
         exchanging.Opened, exchanges, bounds, bounds,
-        st.lists(st.builds(Part, bounds, bounds, tallies), max_size=3).map(tuple), st.booleans()),
+        st.lists(parts, max_size=3).map(tuple), st.lists(st.tuples(bounds, bounds), max_size=3).map(tuple)),
     exchanging.Unanswered: st.builds(exchanging.Unanswered, exchanges, fates, some_record),
-    exchanging.Sketch: st.builds(exchanging.Sketch, exchanges, bounds, bounds, buckets),
+    exchanging.Sketch: st.builds(
+        exchanging.Sketch, exchanges,
+        st.lists(st.builds(exchanging.Drawn, bounds, bounds, buckets), min_size=1, max_size=3).map(tuple)),
     exchanging.Listed: st.builds(
         exchanging.Listed, exchanges, bounds, st.lists(listings, max_size=3).map(tuple), st.none() | bounds),
     exchanging.Want: st.builds(exchanging.Want, exchanges, st.lists(places, min_size=1, max_size=3).map(tuple)),
@@ -236,11 +240,17 @@ def of_value(value: bytes) -> Row:
     (messages.RingTold(3, RECORD._replace(own=Owners((Member("n" * 256, "d"),), Quorum(1, 1, 1)))),
      "the node of a member has more than 255 bytes"),
     (messages.RingTold(3, RECORD._replace(own=Owners((Member("n", ""),), Quorum(1, 1, 1)))), "without node or inc"),
-    (exchanging.Open(EXCHANGE, bytes(optimistic.AT_BYTES_MAX + 1), END, None), "a bound of a part"),
-    (exchanging.Open(replace(EXCHANGE, floor_ms=-1), b"", END, None), "a time is"),
-    (exchanging.Opened(EXCHANGE, b"", END, (Part(b"", END, UNKNOWN),) * (PARTS_MAX + 1)), "parts has 17 items"),
+    (exchanging.Open(EXCHANGE, (Part(bytes(optimistic.AT_BYTES_MAX + 1), END, UNKNOWN),)), "a bound of a part"),
+    (exchanging.Open(replace(EXCHANGE, floor_ms=-1), (WHOLE,)), "a time is"),
+    (exchanging.Open(EXCHANGE, ()), "parts has no items"),
+    (exchanging.Open(EXCHANGE, (WHOLE,) * (PARTS_MAX + 1)), "parts has 17 items"),
+    (exchanging.Opened(EXCHANGE, b"", END, (WHOLE,) * (PARTS_MAX**2 + 1)), "parts has 257 items"),
+    (exchanging.Opened(EXCHANGE, b"", END, (), ((b"", END),) * (PARTS_MAX + 1)), "leaves has 17 items"),
+    (exchanging.Opened(EXCHANGE, b"", END, (), ((b"", bytes(optimistic.AT_BYTES_MAX + 1)),)), "a bound of a part"),
     (exchanging.Opened(EXCHANGE, b"", END, (Part(b"", bytes(optimistic.AT_BYTES_MAX + 1), UNKNOWN),)), "a bound of"),
-    (exchanging.Sketch(EXCHANGE, b"", END, (1,) * (BUCKETS - 1)), "a sketch has 63 buckets"),
+    (exchanging.Sketch(EXCHANGE, ()), "leaves has no items"),
+    (exchanging.Sketch(EXCHANGE, (exchanging.Drawn(b"", END),) * (PARTS_MAX + 1)), "leaves has 17 items"),
+    (exchanging.Sketch(EXCHANGE, (exchanging.Drawn(b"", END, (1,) * (BUCKETS - 1)),)), "a sketch has 63 buckets"),
     (exchanging.Listed(EXCHANGE, b"", ((b"\x09x", 1),)), "name no row"),
     (exchanging.Listed(EXCHANGE, b"", ((encode_place(STRING), 1),) * MANY), "rows has 16385 items"),
     (exchanging.Listed(EXCHANGE, b"", (), bytes(optimistic.AT_BYTES_MAX + 1)), "a bound of a part"),
@@ -296,7 +306,8 @@ def test_a_word_of_a_newer_release_is_left_out_and_what_is_behind_it_is_read(
     (messages.StoreAnswer, protos.StoreAnswer(), "lacks verdict"),
     (messages.StoreAnswer, protos.StoreAnswer(verdict=protos.Verdict(fate="stored")), "lacks above"),
     (exchanging.Open, protos.Open(), "lacks exchange"),
-    (exchanging.Open, protos.Open(exchange=protos.Exchange(), tally=protos.Tally(digest=b"1")), "a part has 1 bytes"),
+    (exchanging.Open, protos.Open(
+        exchange=protos.Exchange(), parts=[protos.Part(tally=protos.Tally(digest=b"1"))]), "a part has 1 bytes"),
     (messages.Load, protos.Load(places=[b""]), "name no row"),
     (messages.Keep, protos.Keep(place=encode_place(STRING), row=b"\1"), "cut short"),
     (messages.Store, protos.Store(source="client", element=protos.ElementWrite(row=b"\0\0\0\1")), "cut short"),
@@ -329,6 +340,9 @@ def test_a_link_of_the_version_before_carries_no_message_of_keyspaces() -> None:
     (replace(LOAD, places=(STRING,) * 4), 5),
     (messages.LoadAnswer(*HEAD, ((STRING, CELL),) * 3), 4),
     (exchanging.Listed(EXCHANGE, b"", ((b"", 1),) * 7), 8),
+    (exchanging.Open(EXCHANGE, (WHOLE,) * 2), 3),
+    (exchanging.Opened(EXCHANGE, b"", END, (WHOLE,) * 3), 4),
+    (exchanging.Sketch(EXCHANGE, (exchanging.Drawn(b"", END),) * 2), 3),
     (exchanging.Want(EXCHANGE, (STRING,) * 2), 3),
     (exchanging.Given(EXCHANGE, STRING, ((STRING, CELL),) * 2), 3),
     (messages.StoreAnswer(*HEAD, STORED), 1),

@@ -788,30 +788,72 @@ class Listing(_message.Message):
 Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final
+class Bounds(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
+    first: _builtins.bytes
+    behind: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        first: _builtins.bytes = ...,
+        behind: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "first", b"first"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bounds: _TypeAlias = Bounds  # noqa: Y015
+
+@_typing.final
+class Drawn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    first: _builtins.bytes
+    behind: _builtins.bytes
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        first: _builtins.bytes = ...,
+        behind: _builtins.bytes = ...,
+        buckets: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "buckets", b"buckets", "first", b"first"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Drawn: _TypeAlias = Drawn  # noqa: Y015
+
+@_typing.final
 class Open(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXCHANGE_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    BEHIND_FIELD_NUMBER: _builtins.int
-    TALLY_FIELD_NUMBER: _builtins.int
-    first: _builtins.bytes
-    behind: _builtins.bytes
+    PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def exchange(self) -> Global___Exchange: ...
     @_builtins.property
-    def tally(self) -> Global___Tally: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]: ...
     def __init__(
         self,
         *,
         exchange: Global___Exchange | None = ...,
-        first: _builtins.bytes = ...,
-        behind: _builtins.bytes = ...,
-        tally: Global___Tally | None = ...,
+        parts: _abc.Iterable[Global___Part] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "tally", b"tally"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "exchange", b"exchange", "first", b"first", "tally", b"tally"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -825,14 +867,15 @@ class Opened(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     BEHIND_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
-    LEAF_FIELD_NUMBER: _builtins.int
+    LEAVES_FIELD_NUMBER: _builtins.int
     first: _builtins.bytes
     behind: _builtins.bytes
-    leaf: _builtins.bool
     @_builtins.property
     def exchange(self) -> Global___Exchange: ...
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]: ...
+    @_builtins.property
+    def leaves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bounds]: ...
     def __init__(
         self,
         *,
@@ -840,11 +883,11 @@ class Opened(_message.Message):
         first: _builtins.bytes = ...,
         behind: _builtins.bytes = ...,
         parts: _abc.Iterable[Global___Part] | None = ...,
-        leaf: _builtins.bool = ...,
+        leaves: _abc.Iterable[Global___Bounds] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "exchange", b"exchange", "first", b"first", "leaf", b"leaf", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "exchange", b"exchange", "first", b"first", "leaves", b"leaves", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -882,26 +925,20 @@ class Sketch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXCHANGE_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    BEHIND_FIELD_NUMBER: _builtins.int
-    BUCKETS_FIELD_NUMBER: _builtins.int
-    first: _builtins.bytes
-    behind: _builtins.bytes
+    LEAVES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def exchange(self) -> Global___Exchange: ...
     @_builtins.property
-    def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def leaves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drawn]: ...
     def __init__(
         self,
         *,
         exchange: Global___Exchange | None = ...,
-        first: _builtins.bytes = ...,
-        behind: _builtins.bytes = ...,
-        buckets: _abc.Iterable[_builtins.int] | None = ...,
+        leaves: _abc.Iterable[Global___Drawn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "buckets", b"buckets", "exchange", b"exchange", "first", b"first"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "leaves", b"leaves"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,6 +39,7 @@ class Holding:
         self.asked: list[object] = []
         self.latest_ms = 1_000_000
         self.page = 2 * leaf_rows
+        self.leaves_max = 100
         self.grow()
         self.put(rows)
 
@@ -74,7 +75,14 @@ class Holding:
             case Open():
                 return on_open(m, self.tree)
             case Sketch():
-                return on_sketch(m, *self.within(m.first, m.behind))
+                found, rest = [], None
+                for number, leaf in enumerate(m.leaves):
+                    rows, rest = self.within(leaf.first, leaf.behind)
+                    found.append(rows)
+                    if rest is not None or number + 1 == self.leaves_max < len(m.leaves):
+                        rest = rest if rest is not None else m.leaves[number + 1].first
+                        break
+                return on_sketch(m, found, rest)
             case Want():
                 return on_want(m, kept(self.rows, self.standing.record.floor_ms))
 
@@ -130,11 +138,11 @@ def size(m: object) -> int:
     """About the bytes of a message: those of its parts, with 16 for a header."""
     match m:
         case Open():
-            return 16 + len(m.first) + len(m.behind) + 24
+            return 16 + sum(len(part.first) + len(part.behind) + 24 for part in m.parts)
         case Opened():
-            return 16 + sum(len(part.first) + 20 for part in m.parts)
+            return 16 + sum(len(part.first) + 20 for part in m.parts) + sum(len(first) + 2 for first, _ in m.leaves)
         case Sketch():
-            return 16 + len(m.first) + len(m.behind) + 8 * len(m.buckets)
+            return 16 + sum(len(leaf.first) + len(leaf.behind) + 8 * len(leaf.buckets) for leaf in m.leaves)
         case Listed():
             return 16 + sum(len(at) + 8 for at, _ in m.rows)
         case Want():
@@ -190,6 +198,24 @@ def test_d74_parts_that_are_equal_are_not_opened() -> None:
     source, puller = Holding(A, {**shared, **strings_of([7_777], 600)}), Holding(B, shared)
     assert Outcome.COMPLETE is pull(puller, source).outcome
     assert 2 == sum(isinstance(m, Open) for m in puller.asked), "the range and one leaf of it"
+
+
+def test_d74_parts_that_differ_are_compared_in_one_message_a_step() -> None:
+    """Rows far apart: the whole, the parts of it, their leaves, and the rows take a message each."""
+    shared = strings_of(range(3_000))
+    source, puller = Holding(A, shared, leaf_rows=10), Holding(B, shared, leaf_rows=10)
+    newer = strings_of(range(7, 3_000, 300), 600)
+    source.put(newer)
+    assert Outcome.COMPLETE is pull(puller, source).outcome and source.rows == puller.rows
+    kinds = [type(m) for m in puller.asked]
+    assert len(newer) == 10 and kinds == [Open] * (len(kinds) - 2) + [Sketch, Want] and len(kinds) <= 6
+
+
+@pytest.mark.parametrize("leaves_max", [1, 3])
+def test_d74_leaves_that_the_source_leaves_out_of_an_answer_are_asked_for_again(leaves_max: int) -> None:
+    source, puller = Holding(A, strings_of(range(400)), leaf_rows=10), Holding(B, {}, leaf_rows=10)
+    source.leaves_max = leaves_max
+    assert Outcome.COMPLETE is pull(puller, source).outcome and source.rows == puller.rows
 
 
 @pytest.mark.parametrize("page", [1, 7])

@@ -8,7 +8,7 @@ import pytest
 from tidemark_core.base.effects import Received
 from tidemark_core.optimistic.cells import Place, Sort
 from tidemark_core.optimistic.exchanging.messages import Exchange, Open, Opened, Unanswered
-from tidemark_core.optimistic.exchanging.tree import END
+from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part
 from tidemark_core.optimistic.messages import Load, LoadAnswer, RingTold, Span, Store, StoreAnswer, StringWrite
 from tidemark_core.optimistic.moving import Announced, Known
 from tidemark_core.optimistic.owner import Fate, Source
@@ -74,7 +74,7 @@ def test_d65_d80_who_asks_a_node_that_left_is_given_its_record() -> None:
     for _ in range(2):
         node.hear(B, store(LEAVES.version))
         node.hear(B, load(LEAVES.version))
-        node.hear(B, Open(Exchange(UNIT, LEAVES.version, 0, 1), b"", b"\xff", None))
+        node.hear(B, Open(Exchange(UNIT, LEAVES.version, 0, 1), (Part(b"", END, UNKNOWN),)))
         stored, loaded, opened = [message for _, message in node.take()]
         assert isinstance(stored, StoreAnswer) and isinstance(loaded, LoadAnswer) and isinstance(opened, Unanswered)
         assert [(Fate.OLD_RING, LEFT)] * 3 == [

@@ -9,8 +9,18 @@ from tidemark_core.base.effects import Received
 from tidemark_core.base.ids import Address
 from tidemark_core.optimistic.cells import Place, Sort, StringCell
 from tidemark_core.optimistic.exchanging.giving import weight_of
-from tidemark_core.optimistic.exchanging.messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
-from tidemark_core.optimistic.exchanging.tree import END
+from tidemark_core.optimistic.exchanging.messages import (
+    Drawn,
+    Exchange,
+    Given,
+    Listed,
+    Open,
+    Opened,
+    Sketch,
+    Unanswered,
+    Want,
+)
+from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part
 from tidemark_core.optimistic.messages import Keep, Store
 from tidemark_core.optimistic.owner import Fate, Source
 from tidemark_core.optimistic.pacing import UNBOUND, Pace
@@ -70,8 +80,8 @@ def test_d74_a_source_gives_no_more_than_its_rate_and_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("m", "counts"), [
-    (Sketch(EXCHANGE, b"", END, ()), True), (Want(EXCHANGE, PLACES[:1]), True),
-    (Open(EXCHANGE, b"", END, None), False)])
+    (Sketch(EXCHANGE, (Drawn(b"", END),)), True), (Want(EXCHANGE, PLACES[:1]), True),
+    (Open(EXCHANGE, (Part(b"", END, UNKNOWN),)), False)])
 def test_d74_what_a_source_gives_counts(m: Any, counts: bool) -> None:
     """That it has a leaf is no more than a question."""
     machine = giver()

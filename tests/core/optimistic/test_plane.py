@@ -32,7 +32,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.optimistic.coordinating.operations import get, set_
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.exchanging.messages import Exchange, Open, Opened, Unanswered
-from tidemark_core.optimistic.exchanging.tree import END
+from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part
 from tidemark_core.optimistic.floors import HintsAsked, HintsGone
 from tidemark_core.optimistic.messages import Load, LoadAnswer, RingTold, Store, StoreAnswer, StringWrite
 from tidemark_core.optimistic.moving import Announced, CopyAsked, Known
@@ -143,7 +143,7 @@ def test_d62_a_node_asks_for_the_record_of_a_range_that_it_has_heard_nothing_of(
     node = Node()
     node.hear(B, store())
     node.hear(B, Load(UNIT, 7, 10, 6, 1, of_string(KEY)))
-    node.hear(B, Open(Exchange(UNIT, 7, 10, 1), b"", b"\xff", None))
+    node.hear(B, Open(Exchange(UNIT, 7, 10, 1), (Part(b"", END, UNKNOWN),)))
     assert [StoreAnswer(UNIT, 0, 0, 5, 1, Verdict(Fate.NEEDS_RING)),
             LoadAnswer(UNIT, 0, 0, 6, 1, refused=Fate.NEEDS_RING),
             Unanswered(Exchange(UNIT, 7, 10, 1), Fate.NEEDS_RING)] == [message for _, message in node.take()]

@@ -162,7 +162,7 @@ class World:
         sent = self.nodes[member].take()
         for to, message in sent:
             self.inspected += isinstance(message, Inspect)
-            if isinstance(message, Open) and message.first == b"":
+            if isinstance(message, Open) and message.parts[0].first == b"":
                 self.opened.append((member, to))
             if {to, member} & self.away or to not in self.nodes:
                 continue

@@ -58,7 +58,7 @@ class Cell(World):
     def _deliver(self, member: Member) -> bool:
         sent = self.nodes[member].take()
         for to, message in sent:
-            if isinstance(message, Open) and message.first == b"":
+            if isinstance(message, Open) and message.parts[0].first == b"":
                 self.opened.append((member, to))
             if not isinstance(to, Member):
                 if to == self.name and member not in self.away:

@@ -10,9 +10,20 @@ from hypothesis import strategies as st
 from tidemark_core.base.effects import Put, ReadRows
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.optimistic.cells import Meta, Place, Sort, StringCell, encode_place
-from tidemark_core.optimistic.exchanging.messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
-from tidemark_core.optimistic.exchanging.tree import END, Tree, weigh
+from tidemark_core.optimistic.exchanging.messages import (
+    Drawn,
+    Exchange,
+    Given,
+    Listed,
+    Open,
+    Opened,
+    Sketch,
+    Unanswered,
+    Want,
+)
+from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part, Tree, weigh
 from tidemark_core.optimistic.floors import PromiseAsked, Promised
+from tidemark_core.optimistic.holding import unit as core_unit
 from tidemark_core.optimistic.holding import walks
 from tidemark_core.optimistic.holding.states import decode_standing, encode_standing
 from tidemark_core.optimistic.merge import merge_rows
@@ -331,19 +342,36 @@ def test_d74_a_source_answers_from_what_is_durable(machine: Machine) -> None:
     head = Exchange(INDEX, 7, 10, 1)
     machine.hear(string(500))
     machine.read()
-    machine.hear(Open(head, b"", END, None))
+    machine.hear(Open(head, (Part(b"", END, UNKNOWN),)))
     machine.settle()
-    assert [False] == [opened.leaf or bool(opened.parts) for opened in machine.take(Opened)]
-    machine.hear(Open(head, b"", END, None))
-    machine.hear(Sketch(head, b"", END))
+    assert [False] == [bool(opened.leaves or opened.parts) for opened in machine.take(Opened)]
+    machine.hear(Open(head, (Part(b"", END, UNKNOWN),)))
+    machine.hear(Sketch(head, (Drawn(b"", END),)))
     machine.hear(Want(head, (STRING,)))
     machine.settle()
-    assert [True] == [opened.leaf for opened in machine.take(Opened)]
+    assert [((b"", END),)] == [opened.leaves for opened in machine.take(Opened)]
     assert [(encode_place(STRING),)] == [tuple(at for at, _ in listed.rows) for listed in machine.take(Listed)]
     assert [((STRING, cell(500)),)] == [given.rows for given in machine.take(Given)]
     machine.hear(Want(Exchange(INDEX, 6, 10, 1), (STRING,)))
     machine.settle()
     assert [(Fate.OLD_RING, CALM)] == [(no.why, no.record) for no in machine.take(Unanswered)]
+
+
+def test_d74_a_source_compares_leaves_one_behind_the_other_while_the_answer_has_room(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.hear(string(500))
+    machine.hear(store(StringWrite(KEY + b"z", cell(501))))
+    machine.settle()
+    places = (encode_place(STRING), encode_place(Place(Sort.STRING, KEY + b"z")))
+    sketch = Sketch(Exchange(INDEX, 7, 10, 1), (Drawn(b"", places[1]), Drawn(places[1], END)))
+    for rows_max, expected in (
+        (core_unit.PAGES_MAX, (places[:1], places[1])), (core_unit.LISTED_ROWS_MAX, (places, None)),
+    ):
+        monkeypatch.setattr(core_unit, "LISTED_ROWS_MAX", rows_max)
+        machine.hear(sketch)
+        machine.settle()
+        assert [expected] == [(tuple(at for at, _ in listed.rows), listed.rest) for listed in machine.take(Listed)]
 
 
 # --- any order of anything ----------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ from xxhash import xxh3_64_intdigest
 from ..cells import Place, Row, encode_place, encode_row
 from ..owner import Fate, closed
 from ..standing import Standing
-from .messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
-from .tree import Tree, Weighed
+from .messages import Bounds, Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
+from .tree import Part, Tree, Weighed
 
 PARTS_MAX = 16
+"""So many parts one of the puller becomes, and so many parts or leaves are in one message of the puller."""
+LISTED_ROWS_MAX = 16_000
 BUCKETS = 64
 SHORT = (1 << 64) - 1
 GIVEN_BYTES_MAX = 1 << 20
@@ -34,26 +36,34 @@ def unanswered(standing: Standing, exchange: Exchange, tree: Tree) -> Unanswered
 
 
 def on_open(m: Open, tree: Tree) -> Opened:
-    """Answer what is in a part."""
-    tally = tree.tally(m.first, m.behind)
-    if tally is not None and (tally == m.tally or not tally.rows):
-        return Opened(m.exchange, m.first, m.behind)
-    parts = tree.parts(m.first, m.behind, PARTS_MAX)
-    if parts is None:
-        return Opened(m.exchange, m.first, m.behind, leaf=True)
-    return Opened(m.exchange, m.first, m.behind, tuple(part for part in parts if part.tally.rows))
+    """Answer what is in parts."""
+    smaller: list[Part] = []
+    leaves: list[Bounds] = []
+    for first, behind, told in m.parts:
+        tally = tree.tally(first, behind)
+        if tally is not None and (tally == told or not tally.rows):
+            continue
+        inside = tree.parts(first, behind, PARTS_MAX)
+        if inside is None:
+            leaves.append((first, behind))
+        else:
+            smaller += [part for part in inside if part.tally.rows]
+    return Opened(m.exchange, m.parts[0].first, m.parts[-1].behind, tuple(smaller), tuple(leaves))
 
 
-def on_sketch(m: Sketch, rows: Sequence[Weighed], rest: bytes | None = None) -> Listed:
-    """Name the rows of a part in the buckets that differ; `rest`: the place where `rows` end early.
+def on_sketch(m: Sketch, found: Sequence[Sequence[Weighed]], rest: bytes | None = None) -> Listed:
+    """Name the rows of leaves in the buckets that differ; `rest`: the place where what was `found` ends early.
 
     Rows that end early sum up to those of the puller in no bucket, but where it holds just these.
     """
-    named: Iterable[Weighed] = rows
-    if m.buckets:
-        differ = {number for number, digest in enumerate(buckets_of(rows)) if digest != m.buckets[number]}
-        named = (row for row in rows if bucket_of(row.at) in differ)
-    return Listed(m.exchange, m.first, tuple((row.at, row.digest & SHORT) for row in named), rest)
+    named: list[Weighed] = []
+    for leaf, rows in zip(m.leaves, found, strict=False):
+        if leaf.buckets:
+            differ = {number for number, digest in enumerate(buckets_of(rows)) if digest != leaf.buckets[number]}
+            named += [row for row in rows if bucket_of(row.at) in differ]
+        else:
+            named += rows
+    return Listed(m.exchange, m.leaves[0].first, tuple((row.at, row.digest & SHORT) for row in named), rest)
 
 
 def on_want(m: Want, held: Mapping[Place, Row]) -> Given:

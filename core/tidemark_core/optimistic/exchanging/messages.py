@@ -7,11 +7,15 @@ messages, so a puller sends again what was not answered.  Stays out: their bytes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..cells import Place, Row
 from ..owner import Fate
 from ..ring import Range
-from .tree import Part, Tally
+from .tree import Part
+
+Bounds = tuple[bytes, bytes]
+"""The places of a part: the first one, and the first one behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +30,24 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Puller to source: what is in [first, behind)?  `tally` is what the puller has, or None."""
+    """Puller to source: what is in these parts?  At least one, in their order; the tallies are the puller's."""
 
     exchange: Exchange
-    first: bytes
-    behind: bytes
-    tally: Tally | None
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Source to puller: smaller parts with rows, none where all is equal; `leaf`: the part has none."""
+    """Source to puller: smaller parts with rows, none of a part that is equal, and those that are one leaf here.
+
+    `first` and `behind` bound all that was asked for.
+    """
 
     exchange: Exchange
     first: bytes
     behind: bytes
     parts: tuple[Part, ...] = ()
-    leaf: bool = False
+    leaves: tuple[Bounds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +59,20 @@ class Unanswered:
     record: Range | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """Puller to source: the digests of what the puller has in a leaf, by bucket; none: name all rows."""
+class Drawn(NamedTuple):
+    """The digests of what the puller has in a leaf, by bucket; none: name all rows."""
 
-    exchange: Exchange
     first: bytes
     behind: bytes
     buckets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Puller to source: what the puller has in these leaves: at least one, in their order."""
+
+    exchange: Exchange
+    leaves: tuple[Drawn, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from ..cells import Place, Row, decode_place
 from ..messages import RingTold
 from ..owner import Fate, Verdict
 from ..ring import Range
-from .giving import SHORT, buckets_of
-from .messages import Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
-from .tree import END, Part, Tree, Weighed
+from .giving import PARTS_MAX, SHORT, buckets_of
+from .messages import Bounds, Drawn, Exchange, Given, Listed, Open, Opened, Sketch, Unanswered, Want
+from .tree import END, UNKNOWN, Part, Tree, Weighed
 
 
 class Outcome(Enum):
@@ -74,9 +74,10 @@ class Pull:
         self.rows_taken = 0
         self._head = Exchange(index, record.version, record.floor_ms, number)
         self._tree = tree
-        self._parts: list[tuple[bytes, bytes]] = [(b"", END)]   # to open, the next one last
+        self._parts: list[Bounds] = [(b"", END)]                # to open, the next one last
         self._sent: Open | Sketch | Want | None = None          # what the source has not answered
-        self._leaf: tuple[bytes, bytes] | None = None           # what is left of the leaf that is compared
+        self._leaves: list[Bounds] = []                         # to compare, in their order once that begins
+        self._drawn: list[Drawn] = []                           # of the first leaves, for the next message
         self._listed: Mapping[bytes, int] = {}                  # the source's rows: place and digest
         self._wanted: list[Place] = []
         self._upto: Place | None = None                         # of the rows that are being stored
@@ -96,12 +97,11 @@ class Pull:
         sent = self._sent
         if not isinstance(sent, Open) or not self._is_ours(m.exchange):
             return []
-        if (m.first, m.behind) != (sent.first, sent.behind):
+        if (m.first, m.behind) != (sent.parts[0].first, sent.parts[-1].behind):
             return []
         self._sent = None
-        if m.leaf:
-            return self._open_leaf(m.first, m.behind)
         self._parts += [(part.first, part.behind) for part in reversed(m.parts) if not self._equal(part)]
+        self._leaves += m.leaves
         return self._next()
 
     def on_unanswered(self, m: Unanswered) -> list[Effect]:
@@ -116,10 +116,12 @@ class Pull:
     def on_listed(self, m: Listed) -> list[Effect]:
         """Look at our rows where the source has some."""
         sent = self._sent
-        if not isinstance(sent, Sketch) or m.first != sent.first or not self._is_ours(m.exchange):
+        if not isinstance(sent, Sketch) or m.first != sent.leaves[0].first or not self._is_ours(m.exchange):
             return []
         self._sent = None
-        self._leaf = (m.rest, sent.behind) if m.rest is not None else None
+        rest = m.rest if m.rest is not None else END
+        left = [(max(first, rest), behind) for first, behind, _ in sent.leaves if behind > rest]
+        self._leaves = [*left, *self._leaves[len(sent.leaves):]]
         self._listed = dict(m.rows)
         return [LookAt(tuple(map(decode_place, self._listed)))] if self._listed else self._next()
 
@@ -136,10 +138,13 @@ class Pull:
     # --- what the shell says ------------------------------------------------------------------------------
 
     def on_looked(self, rows: Sequence[Weighed] | None) -> list[Effect]:
-        """Sketch our rows of the leaf; None where they are too many, then the source names all of its own."""
-        assert self._leaf is not None
-        first, behind = self._leaf
-        return self._send(Sketch(self._head, first, behind, () if rows is None else buckets_of(rows)))
+        """Draw our rows of the leaf; None where they are too many, then the source names all of its own."""
+        first, behind = self._leaves[len(self._drawn)]
+        self._drawn.append(Drawn(first, behind, () if rows is None else buckets_of(rows)))
+        if len(self._drawn) < min(len(self._leaves), PARTS_MAX):
+            return self._look()
+        drawn, self._drawn = tuple(self._drawn), []
+        return self._send(Sketch(self._head, drawn))
 
     def on_looked_at(self, rows: Sequence[Weighed]) -> list[Effect]:
         """Want the rows that are not ours, or not the same."""
@@ -161,16 +166,17 @@ class Pull:
     def _next(self) -> list[Effect]:
         if self._wanted:
             return self._send(Want(self._head, tuple(self._wanted)))
-        if self._leaf is not None:
-            return [Look(*self._leaf)]
+        if self._leaves and (len(self._leaves) >= PARTS_MAX or not self._parts):
+            self._leaves.sort()
+            return self._look()
         if not self._parts:
             return self._end(Outcome.COMPLETE)
-        first, behind = self._parts.pop()
-        return self._send(Open(self._head, first, behind, self._tree.tally(first, behind)))
+        opened, self._parts = self._parts[-PARTS_MAX:], self._parts[:-PARTS_MAX]
+        return self._send(Open(self._head, tuple(
+            Part(first, behind, self._tree.tally(first, behind) or UNKNOWN) for first, behind in reversed(opened))))
 
-    def _open_leaf(self, first: bytes, behind: bytes) -> list[Effect]:
-        self._leaf = first, behind
-        return self._next()
+    def _look(self) -> list[Effect]:
+        return [Look(*self._leaves[len(self._drawn)])]
 
     def _equal(self, part: Part) -> bool:
         return part.tally == self._tree.tally(part.first, part.behind)

@@ -23,7 +23,7 @@ from ...base.effects import (
 )
 from ...base.ids import Address, Member, Peer
 from ..cells import Meta, Place, Row, Sort, encode_place
-from ..exchanging.giving import on_open, on_sketch, on_want, unanswered, weight_of
+from ..exchanging.giving import LISTED_ROWS_MAX, on_open, on_sketch, on_want, unanswered, weight_of
 from ..exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
@@ -94,8 +94,7 @@ class Unit:
             case Open():
                 return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_open(m, self.tree)))
             case Sketch():
-                return self._walk(m.first, m.behind, PAGES_MAX, lambda rows, rest: self._hands.submit(
-                    (), lambda _: self._give(sender, m, lambda: on_sketch(m, self.weighed(rows), rest))))
+                return self._read(sender, m, ())
             case Want():
                 return self._hands.submit(with_metas(m.places), lambda held: self._give(
                     sender, m, lambda: on_want(m, kept(held, self.standing.record.floor_ms))))
@@ -137,6 +136,20 @@ class Unit:
     def _answer(self, sender: Peer, m: Load, rows: tuple[tuple[Place, Row], ...], rest: bytes | None) -> Decided:
         behind = None if rest is None else _behind(rows[-1][0])
         return Decided({}, (Send(self.address, sender, on_load(self.standing, m, rows, behind)),))
+
+    def _read(self, sender: Peer, m: Sketch, found: tuple[Sequence[Weighed], ...]) -> list[Effect]:
+        """Read the next leaf of a sketch; answer behind the last one, or where rows of one more may not fit."""
+
+        def then(rows: Rows, rest: bytes | None) -> list[Effect]:
+            known = (*found, self.weighed(rows))
+            left = m.leaves[len(known):]
+            if rest is None and left and sum(map(len, known)) <= LISTED_ROWS_MAX - PAGES_MAX:
+                return self._read(sender, m, known)
+            ended = rest if rest is not None or not left else left[0].first
+            return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_sketch(m, known, ended)))
+
+        leaf = m.leaves[len(found)]
+        return self._walk(leaf.first, leaf.behind, PAGES_MAX, then)
 
     def _give(
         self, sender: Peer, m: Open | Sketch | Want, answer: Callable[[], Opened | Listed | Given]
