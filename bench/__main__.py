@@ -32,6 +32,7 @@ MODULES = {
     "delivery": "delivery", "long-log": "delivery_long", "stalls": "delivery_stalls",
     "storage": "delivery_storage", "failover": "failover", "idle": "idle_cost", "limbo": "limbo", "trust": "trust",
     "kubernetes-scale": "kubernetes_scale",
+    "keyspaces": "keyspaces", "keyspace-exchange": "keyspace_exchange", "keyspace-sets": "keyspace_sets",
 }
 
 

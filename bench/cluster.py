@@ -43,6 +43,15 @@ class Cluster:
 
         self._runner.run(self.runtime.wait_for("LogGroup", led, f"group {name} is served", timeout_s))
 
+    def make_keyspace(self, name: str, timeout_s: float = 60.0) -> None:
+        """Create a keyspace as one that names nothing but owners on any node, and wait until it takes writes."""
+        self._runner.run(self.runtime.apply(json.dumps(_keyspace(name))))
+
+        def served(objects: list[dict[str, Any]]) -> bool:
+            return any(_available(item) for item in objects if item["metadata"]["name"] == name)
+
+        self._runner.run(self.runtime.wait_for("Keyspace", served, f"keyspace {name} is served", timeout_s))
+
     def processes(self) -> dict[str, psutil.Process]:
         """Return every process of the cluster by name."""
         return {view.name: psutil.Process(view.pid) for view in self.runtime.status() if view.pid}
@@ -75,6 +84,9 @@ class Cluster:
             file.stat().st_blocks * 512
             for node in self.runtime.state.nodes.values() for file in Path(node.data).rglob("*") if file.is_file()
         )
+
+    def stop(self, name: str) -> None:
+        self._runner.run(self.runtime.stop(name))
 
     def start(self, name: str) -> None:
         self._runner.run(self.runtime.start(name))
@@ -126,6 +138,13 @@ def _group(name: str, shards: int, kind: str, replication: dict[str, Any]) -> di
             "replication": {"factor": 3, "defaultAck": "Quorum", "spread": "Node", **replication},
             "maxRecordBytes": 1 << 20,
         },
+    }
+
+
+def _keyspace(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "tidemark.dev/v1alpha1", "kind": "Keyspace", "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": NAME}, "replication": {"spread": "Node"}},
     }
 
 
