@@ -18,6 +18,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from tidemark_core.base.effects import (
@@ -80,6 +82,7 @@ DISK_NEWS = {
 }
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
+READS_AT_ONCE = 256      # reads of rows that a thread does in one piece
 DELIVERY_THREADS = 2
 QUICK_SYNC_SECONDS = 0.0005    # a disk this fast is waited for where handing the wait to a thread costs as much
 QUICK_SYNC_BYTES = 64 << 10
@@ -112,25 +115,35 @@ class SnapshotsLike(Protocol):
     def reset(self) -> None: ...
 
 
-def _answer_of(
-    store: Store, effect: ReadLog | ReadRows | ScanRows
-) -> tuple[LogRead | LogReadFailed | RowsRead | RowsScanned, int]:
-    """Return the event that answers a read, and its bytes.  Runs in a reader thread; raises StoreDamaged for rows."""
+Answered = tuple[LogRead | LogReadFailed | RowsRead | RowsScanned, int]
+"""The event that answers a read, and its bytes."""
+
+
+def _answer_of(effect: ReadLog | ScanRows, store: Store) -> list[Answered]:
+    """Answer a read.  Runs in a reader thread; raises StoreDamaged for rows."""
     match effect:
-        case ReadRows():
-            values = store.rows.many(effect.keys)
-            size = sum(len(value) for value in values if value is not None)
-            return RowsRead(effect.address, effect.tag, values), size
         case ScanRows():
             rows = store.rows.scan(effect.family, effect.first, effect.behind, effect.rows_max, SCAN_BYTES)
             size = sum(len(key) + len(value) for key, value in rows)
             more = len(rows) == effect.rows_max or size >= SCAN_BYTES
-            return RowsScanned(effect.address, effect.tag, tuple(rows), more), size
+            return [(RowsScanned(effect.address, effect.tag, tuple(rows), more), size)]
         case ReadLog():
             found = store.read(effect.shard, effect.first, effect.last, effect.bytes_max)
             if found.entries or found.damaged_at is None:
-                return LogRead(effect.shard, effect.tag, found.entries), sum(entry.size for entry in found.entries)
-            return LogReadFailed(effect.shard, effect.tag, found.damaged_at), 0
+                size = sum(entry.size for entry in found.entries)
+                return [(LogRead(effect.shard, effect.tag, found.entries), size)]
+            return [(LogReadFailed(effect.shard, effect.tag, found.damaged_at), 0)]
+
+
+def _rows_of(effects: list[ReadRows], store: Store) -> list[Answered]:
+    """Answer the reads of rows of one turn with one call of RocksDB: a hand-over to a thread costs more than a row."""
+    values = iter(store.rows.many([key for effect in effects for key in effect.keys]))
+    answers: list[Answered] = []
+    for effect in effects:
+        own = tuple(islice(values, len(effect.keys)))
+        size = sum(len(value) for value in own if value is not None)
+        answers.append((RowsRead(effect.address, effect.tag, own), size))
+    return answers
 
 
 class Driver:
@@ -349,7 +362,8 @@ class Driver:
     def _run(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         """Run effects in order; persists of one call are written together, reads see them."""
         persists: list[Persist] = []
-        reads: list[ReadLog | ReadRows | ScanRows] = []
+        reads: list[ReadLog | ScanRows] = []
+        rows: list[ReadRows] = []
         for effect in effects:
             match effect:
                 case Persist():
@@ -367,7 +381,9 @@ class Driver:
                     self.on_changed(effect)
                 case SetTimer():
                     self._timers.set(effect.address, effect.name, self._clock.timer_ms(effect.at_ms))
-                case ReadLog() | ReadRows() | ScanRows():
+                case ReadRows():
+                    rows.append(effect)
+                case ReadLog() | ScanRows():
                     reads.append(effect)
                 case Trace():
                     self.trace(effect)
@@ -377,8 +393,11 @@ class Driver:
                     raise TypeError(f"no such effect: {effect!r}")
         if persists:
             self._persist(persists)
-        for read in reads:
-            self._serve_read(read)   # behind the writes of this turn
+        for read in reads:           # behind the writes of this turn
+            self._serve_read(partial(_answer_of, read))
+        for first in range(0, len(rows), READS_AT_ONCE):
+            some = rows[first:first + READS_AT_ONCE]
+            self._serve_read(partial(_rows_of, some))
 
     def _persist(self, persists: list[Persist]) -> None:
         written = self.store.apply(persists)
@@ -483,16 +502,17 @@ class Driver:
 
     # --- reads and timers -----------------------------------------------------------------------------------
 
-    def _serve_read(self, effect: ReadLog | ReadRows | ScanRows) -> None:
+    def _serve_read(self, read: Callable[[Store], list[Answered]]) -> None:
         generation = self._generation
 
         async def serve() -> None:
             try:
-                event, size = await self._in_thread(self._read_threads, lambda store: _answer_of(store, effect))
+                answers = await self._in_thread(self._read_threads, read)
             except StoreFailed:
                 return  # a reload is under way; the core that asked is gone
             if generation == self._generation:
-                self.post(event, size)
+                for event, size in answers:
+                    self.post(event, size)
 
         self._guarded(serve())
 

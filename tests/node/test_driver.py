@@ -22,8 +22,10 @@ from tidemark_core.base.effects import (
     LogRead,
     LogReadFailed,
     Persist,
+    Put,
     PutEntry,
     ReadLog,
+    ReadRows,
     Received,
     Released,
     Reply,
@@ -37,7 +39,9 @@ from tidemark_core.base.ids import Address, Member, ShardId, of_shard
 from tidemark_core.base.plane import NodeFacts
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.node import NodeCore
+from tidemark_core.optimistic.holding.layout import STRINGS
 from tidemark_core.replication.messages import Appended
+from tidemark_node import driver
 from tidemark_node.clock import WallClock
 from tidemark_node.disk import DiskGuard
 from tidemark_node.driver import QUICK_SYNC_BYTES, Driver
@@ -238,6 +242,23 @@ async def test_reads_of_a_turn_see_its_writes_and_damage_is_told(rig: Rig):
     await until(lambda: len(rig.core.seen) == 2)
     assert LogRead(S1, "tag", tuple(entries)) in rig.core.seen
     assert LogReadFailed(S1, "beyond", 7) in rig.core.seen
+
+
+async def test_reads_of_rows_of_a_turn_are_answered_each_with_its_own_values(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(driver, "READS_AT_ONCE", 3)
+    read, calls = rig.store.rows.many, list[int]()
+    monkeypatch.setattr(rig.store.rows, "many", lambda keys: calls.append(len(keys)) or read(keys))
+    keys = [(STRINGS, b"%d" % number) for number in range(4)]
+    rig.driver.post(Do([
+        ReadRows(AT, "two", (keys[1], keys[1])), ReadRows(AT, "none", ()), ReadRows(AT, "one", (keys[2],)),
+        ReadRows(AT, "later", (keys[3],)), Persist(AT, tuple(Put(*key, b"v" + key[1]) for key in keys[1:])),
+    ]))
+    await until(lambda: len(rig.core.seen) == 4)
+    assert {"two": (b"v1", b"v1"), "none": (), "one": (b"v2",), "later": (b"v3",)} == {
+        event.tag: event.values for event in rig.core.seen}
+    assert [1, 3] == sorted(calls), "one call for three reads, one for what is left"
 
 
 async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
