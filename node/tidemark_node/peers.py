@@ -92,17 +92,21 @@ class Links:
         if not self._outbox:
             return
         outbox, self._outbox = self._outbox, {}
+        bodies: dict[tuple[int, int], bytes] = {}    # a write has one message for all of its owners
         for peer, messages in outbox.items():
             queue = self._queue(peer)
             if queue is None:
                 continue  # an operator that is gone
             meant = peer if isinstance(peer, Member) else None
             for unit, message in messages:
-                self._put(queue, unit, peer, meant, message)
+                self._put(queue, unit, peer, meant, message, bodies)
 
-    def _put(self, queue: OutQueue, unit: Address, peer: Peer, meant: Member | None, message: Any) -> None:
+    def _put(
+        self, queue: OutQueue, unit: Address, peer: Peer, meant: Member | None, message: Any,
+        bodies: dict[tuple[int, int], bytes],
+    ) -> None:
         try:
-            parts = message_parts(unit, meant, message, queue.version, self._planes)
+            parts = message_parts(unit, meant, message, queue.version, self._planes, bodies)
         except NotOnThisWire as error:
             self._metrics.link_drops.inc()
             _log.warning("peer of an older release cannot be sent a message", extra={

@@ -182,22 +182,29 @@ class NotOnThisWire(Exception):
 
 def message_parts(
     unit: Address, to: Member | None, message: Any, version: int = WIRE_VERSION,
-    planes: Mapping[int, Codecs] = PLANE_CODECS,
+    planes: Mapping[int, Codecs] = PLANE_CODECS, bodies: dict[tuple[int, int], bytes] | None = None,
 ) -> list[bytes]:
     """Return one message as parts; the concatenation of the parts of several messages is a frame.
 
+    `bodies` keeps what was encoded, for the same message to another member; it lives no longer than its messages.
     Raises NotOnThisWire when a link of `version` cannot carry it.
     """
     plane, number = unit
+    known = (id(message), version)
     if plane == LOG_PLANE and type(message) is Append:
         kind, body = APPEND, _append_parts(message)
     elif plane == LOG_PLANE and type(message) is AppendAck:
         kind, body = APPEND_ACK, [_ack(message, version)]
     else:
         codec = planes[plane].by_message[type(message)]
-        if version < VERSION_OF_PLANES:
-            message = _older(plane, message, codec, version)
-        kind, body = codec.kind, [codec.encode(message)]
+        encoded = bodies.get(known) if bodies is not None else None
+        if encoded is None:
+            if version < VERSION_OF_PLANES:
+                message = _older(plane, message, codec, version)
+            encoded = codec.encode(message)
+            if bodies is not None:
+                bodies[known] = encoded
+        kind, body = codec.kind, [encoded]
     node = short_text(to.node, "node") if to else b""
     incarnation = short_text(to.incarnation, "incarnation") if to else b""
     sizes = (len(node), len(incarnation), sum(map(len, body)))

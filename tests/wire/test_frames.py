@@ -486,6 +486,18 @@ def test_t10_a_fence_names_the_members_and_to_a_release_before_it_names_none():
         assert (fence, members) == (found, found.members)
 
 
+def test_a_message_to_several_members_is_encoded_once_for_each_version():
+    fence = messages.Fence(2, 3, 4, (Member("a", "x"),))
+    bodies: dict[tuple[int, int], bytes] = {}
+    versions = (WIRE_VERSION, WIRE_VERSION, WIRE_VERSION_OLDEST)
+    sent = [frames.message_parts(AT, Member(name, "x"), fence, version, bodies=bodies)
+            for name, version in zip("abc", versions, strict=True)]
+    assert sent[0][-1] is sent[1][-1] and 2 == len(bodies)
+    for parts, name, version in zip(sent, "abc", versions, strict=True):
+        [(_, to, found)] = frames.decode_messages(b"".join(parts), version)
+        assert Member(name, "x") == to and bool(found.members) == (version == WIRE_VERSION)
+
+
 @pytest.mark.parametrize(("unknown", "why"), UNKNOWN, ids=["kind", "plane", "appended", "fetched"])
 def test_a_message_of_a_newer_release_is_skipped_and_those_around_it_are_read(unknown: bytes, why: str):
     skipped: list[str] = []

@@ -125,6 +125,12 @@ def test_d76_a_write_that_too_few_have_answered_is_unknown_and_stays_where_it_is
     assert [] == write.on_answer(1_000, B, late) == write.on_deadline() == write.resend()
 
 
+def test_d76_members_are_asked_again_less_often_the_longer_they_are_silent() -> None:
+    write = a_write()
+    write.begin(1_000)
+    assert [1, 2, 4, 8, 16, 24] == [tick for tick in range(1, 30) if write.resend()]
+
+
 def test_d54_d76_a_coordinator_whose_clock_is_ahead_hears_that_nothing_was_stored() -> None:
     write, members = a_write(), owners(A, B, C)
     done = run(write, members, write.begin(1_000 + SKEW_MS + 1), 1_000 + SKEW_MS + 1)

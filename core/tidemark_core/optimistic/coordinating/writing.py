@@ -7,7 +7,7 @@ Stays out: which members a record names (`ring`); sending, timers and clocks of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...base.ids import Member
@@ -18,6 +18,7 @@ from ..stamps import Clock, Dot, Stamp
 from ..storing import row_of
 from .outcomes import Outcome, To
 
+REST_TICKS_MAX = 8
 PATIENCE = 2
 """A sloppy write asks so many more nodes to keep the change as it lacks, once in so many ticks."""
 
@@ -31,6 +32,11 @@ class Done(NamedTuple):
 
 
 Effect = To | Done
+
+
+def _is_due(ticks: int) -> bool:
+    """Say whether members are asked again at this tick: a member under load would drown in repeats."""
+    return ticks % REST_TICKS_MAX == 0 or ticks in (1, 2, 4)
 
 
 class Write:
@@ -77,10 +83,11 @@ class Write:
             return []
         self._ticks += 1
         silent = [member for member in self.record.members
-                  if member not in self._stored and member not in self._future and member not in self._below]
+                  if member not in self._stored and member not in self._future and member not in self._below
+                  ] if _is_due(self._ticks) else []
         again = [To(node, self._keep) for node, keeps in self._keeps.items() if keeps is None]
         more = self._ask(self._missing) if self._ticks % PATIENCE == 0 else []
-        return [*(To(member, self._message) for member in silent), *again, *more]
+        return [*self._to(silent), *again, *more]
 
     def on_answer(self, now_ms: int, sender: Member, m: StoreAnswer) -> Sequence[Effect]:
         """Take the answer of a member; one to an earlier attempt counts for nothing (D60).
@@ -163,7 +170,11 @@ class Write:
         self._settled = self._attempt == 0
         self._attempt += 1
         self._stored, self._future, self._below, self._keeps, self._ticks = {}, {}, {}, {}, 0
-        return [To(member, self._message) for member in self.record.members]
+        return self._to(self.record.members)
+
+    def _to(self, members: Iterable[Member]) -> list[To]:
+        message = self._message     # one for all: it is encoded once
+        return [To(member, message) for member in members]
 
     @property
     def _message(self) -> Store:
