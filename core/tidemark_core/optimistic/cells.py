@@ -75,6 +75,9 @@ class Sort(IntEnum):
     ELEMENT = 3
 
 
+_SORTS = {int(sort): sort for sort in Sort}
+
+
 class Place(NamedTuple):
     """Where a row lies in its range.  The order of places is the order of a scan."""
 
@@ -97,11 +100,11 @@ def encode_place(place: Place) -> bytes:
 def decode_place(data: bytes) -> Place:
     """Read `encode_place`; raises RemoteViolation when it is none."""
     try:
-        sort = Sort(data[0])
+        sort = _SORTS[data[0]]
         if sort is not Sort.ELEMENT:
             return Place(sort, data[1:])
         end = data.index(b"\0\0", 1)
-    except (IndexError, ValueError) as error:
+    except (LookupError, ValueError) as error:
         raise RemoteViolation("the bytes of a place name no row") from error
     return Place(sort, data[1:end].replace(b"\0\xff", b"\0"), data[end + 2:])
 
@@ -134,10 +137,14 @@ def encode_string(cell: StringCell) -> bytes:
 
 def decode_string(data: bytes) -> StringCell:
     """Read `encode_string`; raises RemoteViolation when it is cut short."""
-    reader = _Reader(data, "String")
-    stamp = reader.stamp()
-    deleted, expires_at_ms = reader.take(_STRING)
-    return StringCell(stamp, bool(deleted), expires_at_ms, data[reader.at:])
+    try:
+        ms, logical, start, size = _STAMP.unpack_from(data)
+        behind = _STAMP.size + size
+        deleted, expires_at_ms = _STRING.unpack_from(data, behind)
+        node = data[_STAMP.size:behind].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteViolation("the bytes of a String are cut short, or its node's name is no UTF-8") from error
+    return StringCell(Stamp(ms, logical, node, start), bool(deleted), expires_at_ms, data[behind + _STRING.size:])
 
 
 def encode_element(row: Element) -> bytes:

@@ -101,11 +101,12 @@ def _take(
     rows = dict(held)
     for place, row, shown in _parts(change):
         taken = _take_row(standing, origin, rows, place, row, shown=shown)
-        wrote = {} if taken.meta is None else {Place(Sort.META, place.key): taken.meta}
         own = taken.string if taken.string is not None else taken.element
-        risen: dict[Place, Row] = {**wrote, **({} if own is None else {place: own})}
-        rows.update(risen)
-        changed.update(risen)
+        if taken.meta is not None:
+            meta_place = Place(Sort.META, place.key)
+            rows[meta_place] = changed[meta_place] = taken.meta
+        if own is not None:
+            rows[place] = changed[place] = own
         yield taken.verdict
 
 

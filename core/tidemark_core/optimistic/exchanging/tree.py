@@ -52,10 +52,13 @@ class Part(NamedTuple):
     tally: Tally
 
 
-def weigh(place: Place, row: Row, floor_ms: int) -> Weighed | None:
+def weigh(
+    place: Place, row: Row, floor_ms: int, at: bytes | None = None, encoded: bytes | None = None
+) -> Weighed | None:
     """Return what a tree keeps of a row, None where the floor collects all of it.
 
     Of the row of a key only the clear counts: the greatest stamp is each member's own (D58).
+    `at` and `encoded` are the bytes of place and row, where the caller has them.
     """
     match row:
         case StringCell():
@@ -66,8 +69,11 @@ def weigh(place: Place, row: Row, floor_ms: int) -> Weighed | None:
             left = collected(row, floor_ms, ZERO) or None
     if left is None:
         return None
-    at = encode_place(place)
-    return Weighed(at, xxh3_128_intdigest(at + encode_row(left)), _due(left))
+    if at is None:
+        at = encode_place(place)
+    if encoded is None or left is not row:
+        encoded = encode_row(left)
+    return Weighed(at, xxh3_128_intdigest(at + encoded), _due(left))
 
 
 def _due(row: Row) -> int:

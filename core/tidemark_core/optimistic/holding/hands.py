@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from ...base.effects import Effect, Feed, Persist, ReadRows, RowsDurable, RowsRead, Write
 from ...base.ids import Address
-from ..cells import Place, Row, decode_row, encode_place
+from ..cells import Place, Row, decode_row, encode_place, encode_row
 from ..exchanging.tree import Tree, Weighed, weigh
-from .layout import family_of, key_of, write_of
+from .layout import family_of, key_of, write_at
 
 
 class Decided(NamedTuple):
@@ -31,9 +31,10 @@ Job = Callable[[Mapping[Place, Row]], Decided]
 
 
 class _Weights(NamedTuple):
-    """The row at a place as the tree knows it, before and after a write."""
+    """The row at a place, and its bytes, as the tree knows it before and after a write."""
 
     place: Place
+    at: bytes
     before: Weighed | None
     after: Weighed | None
 
@@ -95,8 +96,8 @@ class Hands:
         """Forget rows that are on disk now, and count them in the tree."""
         self._facts.discard(m.number)
         tree, weights = self._writes.pop(m.number)
-        for place, before, after in weights:
-            tree.wrote(encode_place(place), before, after)
+        for place, at, before, after in weights:
+            tree.wrote(at, before, after)
             self._hands[place].writing -= 1
             self._release(place)
 
@@ -143,20 +144,22 @@ class Hands:
             self._facts.add(number)
         weighed = []
         writes: list[Write] = list(decided.writes)
+        unit, floor_ms = self.address.id, self.floor_ms
         for place, row in decided.rows.items():
-            hand = self._hands.setdefault(place, _Hand())
-            before, after = (self._weigh(place, each) for each in (hand.row, row))
+            hand = self._hands.get(place)
+            if hand is None:
+                hand = self._hands[place] = _Hand()
+            at, encoded = encode_place(place), None if row is None else encode_row(row)
+            before = None if hand.row is None else weigh(place, hand.row, floor_ms, at)
+            after = None if row is None else weigh(place, row, floor_ms, at, encoded)
             hand.known, hand.row = True, row
             hand.users += 1
             hand.writing += 1
-            self.tree.writing(encode_place(place))
-            weighed.append(_Weights(place, before, after))
-            writes.append(write_of(self.address.id, place, row))
+            self.tree.writing(at)
+            weighed.append(_Weights(place, at, before, after))
+            writes.append(write_at(unit, place.sort, at, encoded))
         self._writes[number] = self.tree, weighed
         return Persist(self.address, tuple(writes), (*decided.then, Feed(RowsDurable(self.address, number))))
-
-    def _weigh(self, place: Place, row: Row | None) -> Weighed | None:
-        return weigh(place, row, self.floor_ms) if row is not None else None
 
     def _release(self, place: Place) -> None:
         hand = self._hands[place]

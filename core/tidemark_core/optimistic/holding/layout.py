@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from ...base.effects import Delete, Put
-from ..cells import Place, Row, Sort, decode_place, encode_place, encode_row
+from ..cells import Place, Sort, decode_place, encode_place
 
 STRINGS, METAS, ELEMENTS = "ks_strings", "ks_keys", "ks_elements"
 FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS}
@@ -49,7 +49,7 @@ def spans_of(keyspace: int) -> Iterator[tuple[str, bytes, bytes]]:
         yield family, _UNIT.pack(keyspace << 32), _UNIT.pack(keyspace << 32 | INDEX_MAX)
 
 
-def write_of(unit: int, place: Place, row: Row | None) -> Put | Delete:
-    """Return the write that stores a row, or removes it."""
-    family, key = family_of(place.sort), key_of(unit, place)
-    return Delete(family, key) if row is None else Put(family, key, encode_row(row))
+def write_at(unit: int, sort: Sort, at: bytes, encoded: bytes | None) -> Put | Delete:
+    """Return the write that stores a row, or removes it, from the bytes of its place and of the row itself."""
+    family, key = FAMILIES[sort], _UNIT.pack(unit) + at
+    return Delete(family, key) if encoded is None else Put(family, key, encoded)
