@@ -32,11 +32,14 @@ CallOf = Callable[[Ring, int, bytes, int], Call]
 def split(
     ring: Ring, sizes: Mapping[bytes, int], nearest: Callable[[int], str]
 ) -> Iterator[tuple[str, list[bytes]]]:
-    """Yield the coordinator and the keys of each request, as many as a request takes."""
+    """Yield the coordinator and the keys of each request, as many as a request takes.
+
+    Keys of one range come together: a node writes those of a request at once.
+    """
     nodes: dict[int, str] = {}
     open_: dict[str, tuple[list[bytes], int]] = {}
-    for key, size in sizes.items():
-        index = ring.range_of(key)
+    for index, key in sorted((ring.range_of(key), key) for key in sizes):
+        size = sizes[key]
         if index not in nodes:
             nodes[index] = nearest(index)
         node = nodes[index]

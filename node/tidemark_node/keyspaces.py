@@ -162,22 +162,30 @@ class KeyspaceCalls:
 
     @_answering
     async def set_(self, request: Any, context: Any) -> wire.SetStringsResponse:
-        """Handler of one write of some Strings, each an operation of its own."""
+        """Handler of one write of some Strings: those of one range are one operation, where none may be kept."""
         call = await self._call("Set", request, context, w=request.w)
-        items = list(request.items)
-        _check_count("items", len(items))
-        keys = [item.key for item in items]
-        units, steps = [], []
-        for place, item in enumerate(items):
-            field = f"items[{place}]"
-            units.append(call.keyspace.unit(call.range_of(item.key, f"{field}.key")))
-            if item.key in keys[:place]:
-                raise _Invalid(f"{field}.key: {item.key[:100]!r} is in the request twice")
-            _check_value(item.value, f"{field}.value")
-            steps.append(operations.set_(item.key, item.value, self._expiry(call.keyspace, item, f"{field}.ttl_ms")))
-        costs = [WRITE_BYTES + len(item.key) + len(item.value) for item in items]
-        done = await self._all(call, units, steps, costs)
-        return wire.SetStringsResponse(written=[_written(each) for each in done])
+        _check_count("items", len(request.items))
+        places: dict[bytes, int] = {}
+        groups: dict[int, list[tuple[bytes, bytes, int]]] = {}    # by range, or by item
+        for place, item in enumerate(request.items):
+            field, key, value = f"items[{place}]", item.key, item.value
+            index = call.range_of(key, f"{field}.key")
+            if places.setdefault(key, place) != place:
+                raise _Invalid(f"{field}.key: {key[:100]!r} is in the request twice")
+            _check_value(value, f"{field}.value")
+            expires_at_ms = self._expiry(call.keyspace, item, f"{field}.ttl_ms")
+            group = len(places) if call.policy.sloppy else index
+            groups.setdefault(group, []).append((key, value, expires_at_ms))
+        some = list(groups.values())
+        steps = [
+            operations.set_(*items[0]) if len(items) == 1 else operations.set_many(items) for items in some]
+        units = [call.keyspace.unit(call.keyspace.index_of(items[0][0])) for items in some]
+        costs = [sum(WRITE_BYTES + len(key) + len(value) for key, value, _ in items) for items in some]
+        done = await self._all(call, units, steps, costs, list(map(len, some)))
+        written: dict[bytes, wire.KeyspaceWritten] = {}
+        for items, each in zip(some, done, strict=True):
+            written.update(dict.fromkeys((key for key, _, _ in items), _written(each)))
+        return wire.SetStringsResponse(written=[written[key] for key in places])
 
     @_answering
     async def unset(self, request: Any, context: Any) -> wire.KeyspaceWritten:
@@ -321,15 +329,20 @@ class KeyspaceCalls:
         return answer
 
     async def _all(
-        self, call: _Call, units: Sequence[int], steps: Sequence[Steps[T]], costs: Sequence[int]
+        self, call: _Call, units: Sequence[int], steps: Sequence[Steps[T]], costs: Sequence[int],
+        keys: Sequence[int] = (),
     ) -> Sequence[T]:
-        """Run operations side by side and return their answers.  Raises _Refusal where the budget has no room."""
+        """Run operations side by side and return their answers.  Raises _Refusal where the budget has no room.
+
+        `keys` says how many keys each of them has, where they have not one each.
+        """
         if not self._budget.take(call.who, sum(costs)):
             raise _Refusal(self._budgets.refusal(self._budget, call.who))
-        begun = [self._begin(call, *each) for each in zip(units, steps, costs, strict=True)]
+        begun = [
+            self._begin(call, *each) for each in zip(units, steps, costs, keys or (1,) * len(costs), strict=True)]
         return await asyncio.gather(*begun)
 
-    def _begin(self, call: _Call, unit: int, steps: Steps[T], cost: int) -> asyncio.Future[T]:
+    def _begin(self, call: _Call, unit: int, steps: Steps[T], cost: int, keys: int) -> asyncio.Future[T]:
         """Begin an operation whose bytes were taken; they are given back when it ends, cancelled or not."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         began = time.perf_counter()
@@ -338,7 +351,7 @@ class KeyspaceCalls:
             self._budget.give_back(call.who, cost)
             if isinstance(answer, Refused):
                 answer = _GIVEN_UP[call.method]   # the store failed or the node stops: nothing else is known
-            self._operations.labels(call.method, answer.outcome.value).inc()
+            self._operations.labels(call.method, answer.outcome.value).inc(keys)
             self._seconds.labels(call.method).observe(time.perf_counter() - began)
             if not done.done():
                 done.set_result(answer)

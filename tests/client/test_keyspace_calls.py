@@ -322,6 +322,7 @@ async def test_a_batch_is_split_by_node_and_size(ks: Keyspace, cluster: FakeClus
     for name, _, keys in sent:
         assert len(keys) <= 100
         assert all(name in carts.ranges[range_of(key, RANGES)] for key in keys)
+        assert keys == sorted(keys, key=lambda key: range_of(key, RANGES)), "a node writes keys of one range at once"
     for method in ("Set", "Get"):
         assert Counter(many.keys()) == Counter(key for _, which, keys in sent if which == method for key in keys)
     assert len(sent) <= 2 * (5 + len(cluster.nodes)), "keys of one node travel together"

@@ -193,6 +193,7 @@ async def test_d73_d74_hints_are_delivered_to_owners_that_come_back(tmp_path: Pa
         assert "tidemark_keyspace_hints 1.0" in told
         [holder] = [node for node in (await client.call("Explain", key=KEY)).nodes if node.hints]
         assert "d" == holder.member.node and "none" == holder.part and 4 == holder.hints[0].value_bytes
+        assert ["sloppy"] * 2 == await client.set((OTHER, b"one"), (OTHER + b"z", b"two")), "a hint holds one row"
 
         for each in (b, c):
             await started(stack, tmp_path, each.me.node, listen=each.address)

@@ -20,6 +20,7 @@ from tidemark_core.optimistic.coordinating.operations import (
     put_element,
     remove_element,
     set_,
+    set_many,
     strings,
     unset,
 )
@@ -95,6 +96,17 @@ def test_d60_a_string_is_set_read_and_deleted(node: Node) -> None:
     node.ask(unset(KEY))
     assert NONE == node.ask(get(KEY, node.now))
     assert node.coordinator.idle
+
+
+def test_d60_many_strings_are_one_write_and_all_get_the_stamp_that_one_of_them_needs(node: Node) -> None:
+    other = KEY + b"z"
+    for member in node.members.values():
+        member.rows[Place(Sort.STRING, other)] = StringCell(stamp(1_050), False, 0, b"newer")
+    done = node.ask(set_many([(KEY, b"one", 0), (other, b"two", 0)]))
+    assert Outcome.OK is done.outcome and done.stamp > stamp(1_050)
+    assert {done.stamp} == {node.members[A].rows[Place(Sort.STRING, key)].stamp for key in (KEY, other)}
+    assert [Value(Outcome.OK, b"one"), Value(Outcome.OK, b"two")] == [
+        node.ask(get(key, node.now)) for key in (KEY, other)]
 
 
 def test_d59_a_string_is_there_until_its_time(node: Node) -> None:

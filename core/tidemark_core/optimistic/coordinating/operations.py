@@ -7,12 +7,12 @@ Stays out: running the steps (`running`), deadlines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ..cells import NEVER, Element, Meta, Place, Row, Sort, StringCell
 from ..merge import string_of, value_of
-from ..messages import Change, ClearWrite, ElementWrite, Span, StringWrite
+from ..messages import Change, ClearWrite, ElementWrite, RowsWrite, Span, StringWrite
 from ..stamps import ZERO, Actor, Dot
 from ..storing import of_element, of_string
 from ..writes import add, delete, put, remove
@@ -83,6 +83,16 @@ def get(key: bytes, now: Now) -> Steps[Value]:
 def set_(key: bytes, value: bytes, expires_at_ms: int = NEVER) -> Steps[Done]:
     """Write a String."""
     done: Done = yield WriteStep(lambda dot: StringWrite(key, put(dot, value, expires_at_ms)))
+    return done
+
+
+def set_many(items: Sequence[tuple[bytes, bytes, int]]) -> Steps[Done]:
+    """Write Strings of one range with one stamp, each a key, a value and an expiry; the answer is that of all of them.
+
+    Where one of them needs a higher stamp, all get it.  No other node can keep them for owners (D73).
+    """
+    done: Done = yield WriteStep(lambda dot: RowsWrite(tuple(
+        (Place(Sort.STRING, key), put(dot, value, expires_at_ms)) for key, value, expires_at_ms in items)))
     return done
 
 
