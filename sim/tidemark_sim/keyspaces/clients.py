@@ -21,6 +21,7 @@ from tidemark_core.optimistic.coordinating.operations import (
     put_element,
     remove_element,
     set_,
+    set_many,
     strings,
     unset,
 )
@@ -65,7 +66,7 @@ class Clients:
         kind = dice.pick(("string", "string", "set", "map", "many"))
         act: Any
         if kind == "string":
-            act = dice.pick((self.set, self.set, self.unset, self.get, self.get, self.get, self.getdel))
+            act = dice.pick((self.set, self.set_all, self.unset, self.get, self.get, self.get, self.getdel))
             act(node, dice.pick(STRINGS))
         elif kind == "many":
             act = dice.pick((self.clear, self.page, self.page))
@@ -83,6 +84,25 @@ class Clients:
         steps = set_(key, change.value or b"", change.expires_at_ms)
         self._write(node, change, steps, (key, None), of_string=True)
         return change
+
+    def set_all(self, node: Node, key: bytes) -> None:
+        """Set every String with one stamp; in a sloppy keyspace there is no such write, and `key` alone is set."""
+        if self.world.options.sloppy:
+            self.set(node, key)
+            return
+        changes = [self._change(node, each, self._value()) for each in STRINGS]
+        steps = set_many([(change.key, change.value or b"", change.expires_at_ms) for change in changes])
+        for change in changes:
+            self.judge.writes((change.key, None), change)
+            steps = watched(steps, change)
+
+        def answer(done: Any) -> None:
+            self._count("writes", done)
+            if not isinstance(done, Refused) and done.outcome is Outcome.OK:
+                for change in changes:
+                    self.judge.acknowledged((change.key, None), change, self.world.now_ms, of_string=True)
+
+        self._ask(node, steps, answer)
 
     def unset(self, node: Node, key: bytes) -> Change:
         change = self._change(node, key)
