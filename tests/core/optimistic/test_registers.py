@@ -14,7 +14,7 @@ from tidemark_core.optimistic.cells import StringCell
 from tidemark_core.optimistic.coordinating.outcomes import Outcome, To
 from tidemark_core.optimistic.coordinating.reading import Found, Read, Repair
 from tidemark_core.optimistic.coordinating.writing import Done, Write
-from tidemark_core.optimistic.messages import LoadAnswer, StoreAnswer, StringWrite
+from tidemark_core.optimistic.messages import LoadAnswer, Store, StoreAnswer, StringWrite
 from tidemark_core.optimistic.owner import STORED, Fate
 from tidemark_core.optimistic.ring import Range
 from tidemark_core.optimistic.stamps import Actor, Clock
@@ -30,7 +30,7 @@ from .owning import CALM, INDEX, KEY, SKEW_MS, A, B, C, Owning, owners
 from .test_reading import AT, run
 
 CALLERS, CALLS = 4, 14
-LOST, LATE, RARE = 0.1, 0.1, 0.03
+LOST, LOST_WRITES, LATE, RARE = 0.02, 0.7, 0.05, 0.01    # a write that one owner has stays so for a while
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
             return
         place = self.dice.randrange(len(self.flying))
         caller, member, message = self.flying[place] if self.dice.random() < LATE else self.flying.pop(place)
-        if self.dice.random() < LOST:
+        if self.dice.random() < (LOST_WRITES if isinstance(message, Store) else LOST):
             return
         if not isinstance(message, StoreAnswer | LoadAnswer):
             answer = self.members[member].answer(message)
