@@ -113,6 +113,8 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with AsyncExitStack() as stack:
         node = await started(stack, tmp_path)
         await push(node, shard_map(node.me))
+        held = f"\ntidemark_keyspace_ranges {RANGES}.0\n"
+        await until(lambda: held in generate_latest(node.metrics.registry).decode(), "the node holds every range")
         yield node
 
 
