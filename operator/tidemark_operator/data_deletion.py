@@ -20,7 +20,7 @@ from tidemark_core.replication.messages import DeleteShard, Rejected, ShardDelet
 from tidemark_core.replication.records import ShardRecord
 
 from .condition_memory import some
-from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Write
+from .etcd import EtcdStore, Write
 from .metadata import Keys, StoredObject, Tombstone
 from .mirror import Mirror, Value, Versioned
 from .model import Node
@@ -59,7 +59,8 @@ class DataDeletion:
                 await self._tend(shard, tombstone, nodes)
             if records or buried:
                 self._poke_later(SAY_AGAIN_S)
-            elif await self._write([Write(self._keys.object("LogGroup", name), None, item.revision)]):
+            elif await self._mirror.replace(
+                    self._store, [Write(self._keys.object("LogGroup", name), None, item.revision)]):
                 log.info("log group %s: its data is deleted", name)
 
     def received(self, shard: ShardId, sender: Member, message: Any) -> bool:
@@ -83,7 +84,7 @@ class DataDeletion:
         return f"{shards + len(buried)} shards are left, on {some(nodes)}." if nodes else f"{shards} shards are left."
 
     async def _bury(self, shard: ShardId, item: Versioned[ShardRecord]) -> None:
-        await self._write([
+        await self._mirror.replace(self._store, [
             Write(self._keys.shard(shard), None, item.revision),
             Write(self._keys.tombstone(shard), tombstone_of(item.value, item.revision).encode(), 0)])
 
@@ -93,11 +94,12 @@ class DataDeletion:
             tombstone, epoch=max(tombstone.epoch, self._above.get(shard, 0) + 1),
             members=tuple(member for member in tombstone.members if self._holds(shard, member, nodes)))
         if not wanted.members:
-            await self._write([Write(key, None, item.revision)])
+            await self._mirror.replace(self._store, [Write(key, None, item.revision)])
             self._deleted = {each for each in self._deleted if each[0] != shard}
             self._above.pop(shard, None)
             return
-        if wanted != tombstone and not await self._write([Write(key, wanted.encode(), item.revision)]):
+        if wanted != tombstone and not await self._mirror.replace(
+                self._store, [Write(key, wanted.encode(), item.revision)]):
             return
         for member in wanted.members:
             self._send(of_shard(shard), member, DeleteShard(wanted.epoch, wanted.election))
@@ -107,16 +109,6 @@ class DataDeletion:
         replaced = node is not None and node.up and node.member is not None and node.member != member
         return (shard, member) not in self._deleted and not replaced and (
             member.node in self._mirror.nodes or node is not None)
-
-    async def _write(self, writes: list[Write]) -> bool:
-        """Write all or nothing; False: the watch will show what is there."""
-        match await self._mirror.write(self._store, writes):
-            case Saved():
-                return True
-            case Conflict():
-                return False
-            case outcome:
-                raise StoreUnavailable(outcome.message)
 
 
 def _of(group: StoredObject, stored: Mapping[ShardId, Versioned[Value]]) -> list[tuple[ShardId, Versioned[Value]]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from tidemark_core.base.ids import LINEAGE_BYTES, ShardId, ShardKind, index_of
 from tidemark_core.replication.records import first_record
 
-from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
+from .etcd import OPERATIONS_MAX, EtcdStore, Write
 from .metadata import Keys, NodeLife
 from .mirror import Mirror
 from .model import Group
@@ -95,13 +95,8 @@ class GroupKeeper:
                 return False
             # Whoever has a node leave changes its record: it must not be given a copy that is then lost with it.
             unchanged = {key: self._mirror.seen(key) for key in map(self._keys.node, known)}
-            match await self._mirror.write(self._store, page, unchanged):
-                case Saved():
-                    continue
-                case Conflict():
-                    return False
-                case outcome:
-                    raise StoreUnavailable(outcome.message)
+            if not await self._mirror.replace(self._store, page, unchanged):
+                return False
         return True
 
 

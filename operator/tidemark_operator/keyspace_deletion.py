@@ -16,7 +16,7 @@ from tidemark_core.optimistic.deleting import ForgetAsked, Forgotten
 from tidemark_wire.wire_version import VERSION_OF_PLANES
 
 from .condition_memory import some
-from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
+from .etcd import OPERATIONS_MAX, EtcdStore, Write
 from .keyspaces import number_of
 from .metadata import Keys, NodeLife, StoredObject
 from .mirror import Mirror, Versioned
@@ -71,8 +71,8 @@ class KeyspaceDeletion:
         number, units = item.value.number, self._units(item.value.number)
         for start in range(0, len(units), OPERATIONS_MAX):
             page = units[start : start + OPERATIONS_MAX]
-            if not await self._write(
-                    [Write(self._keys.range(unit), None, self._mirror.ranges[unit].revision) for unit in page]):
+            if not await self._mirror.replace(self._store, [
+                    Write(self._keys.range(unit), None, self._mirror.ranges[unit].revision) for unit in page]):
                 return False
         if number:
             before, waits = self._waits.get(number), [node.node for node in self._holders(number, nodes)]
@@ -82,7 +82,7 @@ class KeyspaceDeletion:
             self._ask(number, nodes)
             if waits:
                 return False
-        if await self._write([Write(self._keys.object("Keyspace", name), None, item.revision)]):
+        if await self._mirror.replace(self._store, [Write(self._keys.object("Keyspace", name), None, item.revision)]):
             log.info("keyspace %s: its data is deleted", name)
         return True
 
@@ -102,13 +102,3 @@ class KeyspaceDeletion:
 
     def _units(self, number: int) -> list[int]:
         return [unit for unit in self._mirror.ranges if number and number_of(unit) == number]
-
-    async def _write(self, writes: list[Write]) -> bool:
-        """Write all or nothing; False: the watch will show what is there."""
-        match await self._mirror.write(self._store, writes):
-            case Saved():
-                return True
-            case Conflict():
-                return False
-            case outcome:
-                raise StoreUnavailable(outcome.message)

@@ -18,7 +18,7 @@ from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
-from .etcd import Changes, EtcdStore, Outcome, Saved, Snapshot, Write
+from .etcd import Changes, Conflict, EtcdStore, Outcome, Saved, Snapshot, StoreUnavailable, Write
 from .metadata import Keys, NodeRecord, StoredObject, Tombstone
 from .records import COUNTER, MACHINE_AREAS, RECORDS, Area, area_of
 from .resources.kinds import KINDS, STORED
@@ -134,6 +134,18 @@ class Mirror:
             for write in writes:
                 self.learn(write.key, write.value, outcome.revision)
         return outcome
+
+    async def replace(
+        self, store: EtcdStore, writes: Sequence[Write], unchanged: Mapping[str, int] = MappingProxyType({})
+    ) -> bool:
+        """Write all or nothing; False: the watch will show what is there.  Raises StoreUnavailable."""
+        match await self.write(store, writes, unchanged):
+            case Saved():
+                return True
+            case Conflict():
+                return False
+            case outcome:
+                raise StoreUnavailable(outcome.message)
 
     def seen(self, key: str) -> int:
         """Return the newest revision known of a key, 0 for none."""

@@ -295,13 +295,10 @@ class Objects:
         known, what = self._mirror.known(kind, name), KINDS[kind].title
         if known is None:
             return Refused(Reason.INVALID_SPEC, f"there is no {what} {name!r}")
-        match await self._mirror.write(self._store, [Write(self._keys.object(kind, name), None, known.revision)]):
-            case Saved():
-                return None
-            case Conflict():
-                return Refused(Reason.WRONG_STATE, f"{what} {name} changed meanwhile: try again")
-            case outcome:
-                raise StoreUnavailable(outcome.message)
+        if not await self._mirror.replace(
+                self._store, [Write(self._keys.object(kind, name), None, known.revision)]):
+            return Refused(Reason.WRONG_STATE, f"{what} {name} changed meanwhile: try again")
+        return None
 
     # --- reading and writing ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address
@@ -17,7 +17,7 @@ from tidemark_core.optimistic.placing import placed
 from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.optimistic.ring import Owners, Range
 
-from .etcd import OPERATIONS_MAX, Conflict, EtcdStore, Saved, StoreUnavailable, Write
+from .etcd import OPERATIONS_MAX, EtcdStore, Write
 from .keyspaces import Keyspace, is_gone, keyspace_view, number_of
 from .metadata import Keys, NodeLife, StoredObject
 from .mirror import Mirror, Versioned
@@ -138,7 +138,8 @@ class RingKeeper:
             if any(node.life is not NodeLife.STAYS for node in known.values()):
                 return False
             unchanged = {key: self._mirror.seen(key) for key in map(self._keys.node, known)}
-            if not await self._write(
+            if not await self._mirror.replace(
+                self._store,
                 [Write(self._keys.range(units[index]), RangeRecord(first[index]).encode(), 0) for index in page],
                 {**unchanged, self._keys.object("Keyspace", keyspace.name): item.revision},
             ):
@@ -172,13 +173,3 @@ class RingKeeper:
             for index, owners in (wishes | planned).items():
                 gone = frozenset(member for member in ranges[index].members if is_gone(member, nodes))
                 self._feed(KEYSPACE_PLANE, Wanted(Address(KEYSPACE_PLANE, units[index]), owners, gone))
-
-    async def _write(self, writes: Sequence[Write], unchanged: Mapping[str, int] | None = None) -> bool:
-        """Write all or nothing; False: the watch will show what is there."""
-        match await self._mirror.write(self._store, writes, unchanged or {}):
-            case Saved():
-                return True
-            case Conflict():
-                return False
-            case outcome:
-                raise StoreUnavailable(outcome.message)

@@ -101,14 +101,14 @@ async def test_of_two_operators_that_delete_at_once_both_go_on(
     room: Room, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await room.objects.delete_data("LogGroup", "orders")
-    other, write = await Room(store).load(), room.deletion._write
+    other, write = await Room(store).load(), room.mirror.replace
 
-    async def late(writes: list[Write]) -> bool:
+    async def late(store: EtcdStore, writes: list[Write]) -> bool:
         await other.look()
         await room.load()  # as the watch would show it
-        return await write(writes)
+        return await write(store, writes)
 
-    monkeypatch.setattr(room.deletion, "_write", late)
+    monkeypatch.setattr(room.mirror, "replace", late)
     await room.look()
     assert room.mirror.shards == {}
     assert {tombstone.value.epoch for tombstone in room.mirror.tombstones.values()} == {8}
