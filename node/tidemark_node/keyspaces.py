@@ -228,7 +228,7 @@ class KeyspaceCalls:
         _check_value(request.value, "value")
         expires_at_ms = self._expiry(call.keyspace, request, "ttl_ms")
         steps = operations.put_element(
-            self._plane.actor, request.key, request.element, request.value, expires_at_ms, shown=request.shown)
+            request.key, request.element, request.value, expires_at_ms, shown=request.shown)
         cost = WRITE_BYTES + len(request.element) + len(request.value)
         return _written(await self._of_key(call, request.key, steps, cost))
 

@@ -74,7 +74,7 @@ async def test_three_nodes_hold_a_range_and_a_node_that_restarts_has_it_still(tm
             assert Outcome.OK is done.outcome and {a.me, b.me, c.me} == set(done.stored)
             found = await operate(b, get(b"color", b.driver.now_ms))
             assert (Outcome.OK, b"blue") == found
-            added = await operate(b, put_element(plane_of(b).actor, b"set", b"one"))
+            added = await operate(b, put_element(b"set", b"one"))
             assert Outcome.OK is added.outcome
             assert (Outcome.OK, ((b"one", b""),), None) == await operate(c, elements(b"set", c.driver.now_ms))
 

@@ -41,6 +41,11 @@ class Dot(NamedTuple):
     n: int
     stamp: Stamp
 
+    @property
+    def actor(self) -> Actor:
+        """The actor whose number this is."""
+        return Actor(self.stamp.node, self.stamp.start)
+
 
 def actor_of(node: str, boot: str) -> Actor:
     """Return the actor of a run; `boot` is the random id of the run (`NodeFacts.boot`)."""
@@ -53,31 +58,42 @@ def numbers_of(actor: Actor) -> Iterator[int]:
 
 
 class Clock:
-    """Draws the dots of one actor; each stamp is above all that the clock drew or saw."""
+    """Draws the dots of one actor; each stamp is above all that the clock drew, and saw within its bound."""
 
-    __slots__ = ("_logical", "_ms", "_n", "_skew_ms", "actor")
+    __slots__ = ("_beyond", "_logical", "_ms", "_n", "_skew_ms", "actor")
 
     def __init__(self, actor: Actor, skew_ms: int) -> None:
         self.actor = actor
         self._skew_ms = skew_ms
-        self._ms = self._logical = self._n = 0
+        self._ms = self._logical = self._n = self._beyond = 0
 
-    def draw(self, now_ms: int) -> Dot:
-        """Return the next dot.  One call takes both numbers, so dots of one actor have the order of their stamps."""
+    def draw(self, now_ms: int, above: Stamp = ZERO) -> Dot:
+        """Return the next dot, with a stamp above `above`.
+
+        One call takes both numbers, so dots of one actor have the order of their stamps.  Above a stamp from the future
+        the dot is one of an actor that has no other: later dots of this clock are lower.
+        """
+        if above.ms > self.latest_ms(now_ms):
+            self._beyond += 1
+            start = xxh3_64_digest(self.actor.start + self._beyond.to_bytes(8, "big"))
+            return Dot(1, Stamp(*_next(above.ms, above.logical), self.actor.node, start))
+        self.saw(above, now_ms)
         if now_ms > self._ms:
             self._ms, self._logical = now_ms, 0
-        elif self._logical < LOGICAL_MAX:
-            self._logical += 1
         else:
-            self._ms, self._logical = self._ms + 1, 0
+            self._ms, self._logical = _next(self._ms, self._logical)
         self._n += 1
         return Dot(self._n, Stamp(self._ms, self._logical, *self.actor))
 
-    def saw(self, stamp: Stamp) -> None:
-        """Learn of a stamp that was stored here or reported by another owner."""
-        if stamp[:2] > (self._ms, self._logical):
+    def saw(self, stamp: Stamp, now_ms: int) -> None:
+        """Learn of a stamp that was stored here or reported by another owner; one from the future changes nothing."""
+        if stamp.ms <= self.latest_ms(now_ms) and stamp[:2] > (self._ms, self._logical):
             self._ms, self._logical = stamp.ms, stamp.logical
 
     def latest_ms(self, now_ms: int) -> int:
         """Return the latest time that a stamp may have; one beyond is from the future."""
         return now_ms + self._skew_ms
+
+
+def _next(ms: int, logical: int) -> tuple[int, int]:
+    return (ms, logical + 1) if logical < LOGICAL_MAX else (ms + 1, 0)

@@ -156,7 +156,7 @@ class Clients:
         change = self._change(node, key, self._value() if of_map else b"")
         slot: Slot = (key, element)
         self.judge.writes(slot, change)
-        steps = put_element(node.plane.actor, key, element, change.value or b"", change.expires_at_ms, shown=of_map)
+        steps = put_element(key, element, change.value or b"", change.expires_at_ms, shown=of_map)
         self._write(node, change, steps, slot)
         return change
 

@@ -21,6 +21,7 @@ from tidemark_core.optimistic import standing as core_standing
 from tidemark_core.optimistic import storing as core_storing
 from tidemark_core.optimistic.cells import Element, ElementCell, Place, Row, Sort
 from tidemark_core.optimistic.coordinating import operations as core_operations
+from tidemark_core.optimistic.coordinating.operations import WriteStep
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.reading import Read, Repair
 from tidemark_core.optimistic.coordinating.writing import Done, Write
@@ -211,10 +212,10 @@ def _no_reply_floor(stack: ExitStack) -> None:
     """Answers with different floors are mixed."""
     on_loaded = Read.on_loaded
 
-    def mixing(self: Read, sender: Member, m: LoadAnswer) -> Sequence[Any]:
+    def mixing(self: Read, now_ms: int, sender: Member, m: LoadAnswer) -> Sequence[Any]:
         if m.refused is None and m.version == self.record.version and m.attempt == self._attempt:
             m = replace(m, floor_ms=self.record.floor_ms)
-        return on_loaded(self, sender, m)
+        return on_loaded(self, now_ms, sender, m)
 
     substitute(stack, Read, "on_loaded", mixing)
 
@@ -383,7 +384,8 @@ def _rem_stamp_low(stack: ExitStack) -> None:
         return {actor: cell if cell.dead else ElementCell(cell.n, True, stamp, 0, b"") for actor, cell in found.items()}
 
     substitute(stack, core_operations, "remove", low)
-    substitute(stack, core_stamps.Clock, "saw", lambda self, stamp: None)
+    substitute(stack, core_operations, "WriteStep", lambda make, fixed=False, above=None: WriteStep(make, fixed))
+    substitute(stack, core_stamps.Clock, "saw", lambda self, stamp, now_ms: None)
 
 
 def _no_block(stack: ExitStack) -> None:

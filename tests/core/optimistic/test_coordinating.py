@@ -67,6 +67,24 @@ def test_d60_a_coordinator_with_a_slow_clock_sends_again_above_what_it_did_not_k
     assert b"new" == members[A].cell.value  # type: ignore[union-attr]
 
 
+def test_d54_a_write_that_meets_a_stamp_from_the_future_leaves_other_keys_alone() -> None:
+    """The attempt above it is refused; the next write of the node has a stamp that owners take."""
+    clock, members = Clock(Actor("a", b"a" * 8), SKEW_MS), owners(A, B, C)
+    for member in members.values():
+        member.cell = put(Dot(1, stamp(9_000)), b"ahead")
+
+    def write(key: bytes) -> Write:
+        return Write(5, INDEX, CALM, clock, lambda dot: StringWrite(key, put(dot, b"new")))
+
+    hidden = write(KEY)
+    assert run(hidden, members, hidden.begin(1_000)) is None
+    assert [Outcome.UNKNOWN] == [done.outcome for done in hidden.on_deadline()]
+
+    other = write(b"other")
+    done = run(other, members, other.begin(1_000))
+    assert done is not None and (Outcome.OK, 1_000) == (done.outcome, done.stamp.ms)
+
+
 def test_d60_an_answer_to_an_earlier_attempt_counts_for_nothing() -> None:
     write = a_write()
     [first, *_] = write.begin(1_000)

@@ -213,7 +213,7 @@ def test_d76_d81_an_operation_that_waits_for_rows_of_this_node_ends() -> None:
     run = node.run
     node.run = lambda effects, now_ms: run(  # type: ignore[method-assign]
         [each for each in effects if not isinstance(each, ReadRows) or waits.append(each)], now_ms)
-    node.step(Operate(unit(GOES), 1, 500, put_element(node.plane.actor, b"set", b"x")))
+    node.step(Operate(unit(GOES), 1, 500, put_element(b"set", b"x")))
     assert 1 == len(waits)
     forget(node)
     node.run = run  # type: ignore[method-assign]

@@ -580,7 +580,7 @@ def test_d73_ranges_take_turns_and_one_that_failed_rests() -> None:
 
 def test_d73_an_element_is_delivered_as_it_was_kept() -> None:
     world = World(A, B)
-    world[E].step(Operate(UNIT, 1, 2_000, put_element(world[E].plane.actor, KEY, b"e", b"v", shown=True), SLOPPY))
+    world[E].step(Operate(UNIT, 1, 2_000, put_element(KEY, b"e", b"v", shown=True), SLOPPY))
     world.deliver()
     world.ticks(2)
     [[row]] = world.hints().values()

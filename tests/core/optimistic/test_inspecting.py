@@ -168,7 +168,7 @@ def asked(world: World, at: Member, *places: Place) -> Inspection:
 
 def test_every_node_is_asked_and_says_which_hints_it_keeps() -> None:
     world = World(A, B, C, D, repair_every_ms=0)
-    world.operate(A, put_element(world[A].plane.actor, KEY, b"e", b"v"))
+    world.operate(A, put_element(KEY, b"e", b"v"))
     hints = world[D].plane._keeper.hints
     kept: list[Hint] = [hint_of(UNIT, ELEMENT, {ONE: live(1, stamp(ms))}, obliged=True) for ms in (900, 950)]
     for hint in (*kept, hint_of(UNIT, META, Meta(stamp(800)), obliged=True), hint_of(8, META, Meta(), obliged=True)):

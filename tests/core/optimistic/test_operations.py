@@ -30,7 +30,8 @@ from tidemark_core.optimistic.coordinating.running import Answer, Asked, Coordin
 from tidemark_core.optimistic.coordinating.writing import Done
 from tidemark_core.optimistic.messages import Load, LoadAnswer, Store, StoreAnswer
 from tidemark_core.optimistic.ring import Owners, Quorum
-from tidemark_core.optimistic.stamps import Actor, Clock
+from tidemark_core.optimistic.stamps import Actor, Clock, Dot
+from tidemark_core.optimistic.writes import put
 
 from .cases import dead, live, stamp
 from .owning import CALM, INDEX, KEY, MOVING, SKEW_MS, A, B, C, D, Owning, owners
@@ -118,31 +119,43 @@ def test_d59_a_string_is_there_until_its_time(node: Node) -> None:
 
 def test_d57_elements_are_added_read_and_removed(node: Node) -> None:
     for element in (b"b", b"a", b"c"):
-        node.ask(put_element(ACTOR, KEY, element, element * 2, shown=True))
+        node.ask(put_element(KEY, element, element * 2, shown=True))
     assert Value(Outcome.OK, b"aa") == node.ask(get_element(KEY, b"a", node.now))
     node.ask(remove_element(KEY, b"b"))
     assert NONE == node.ask(get_element(KEY, b"b", node.now))
     assert Page(Outcome.OK, ((b"a", b"aa"), (b"c", b"cc"))) == node.ask(elements(KEY, node.now))
     node.ask(clear(KEY))
     assert Page(Outcome.OK) == node.ask(elements(KEY, node.now))
-    node.ask(put_element(ACTOR, KEY, b"b"))
+    node.ask(put_element(KEY, b"b"))
     assert Page(Outcome.OK, ((b"b", b""),)) == node.ask(elements(KEY, node.now))
 
 
 def test_d57_an_add_by_an_owner_replaces_what_it_holds_of_others(node: Node) -> None:
     other = Node(B, C, A, me=B, actor=Actor("b", b"b" * 8))
     other.members = node.members
-    other.ask(put_element(Actor("b", b"b" * 8), KEY, b"e", b"theirs"))
+    other.ask(put_element(KEY, b"e", b"theirs"))
     node.now_ms = 1_010
-    node.ask(put_element(ACTOR, KEY, b"e", b"ours", shown=True))
+    node.ask(put_element(KEY, b"e", b"ours", shown=True))
     row = node.members[C].rows[Place(Sort.ELEMENT, KEY, b"e")]
     assert isinstance(row, dict)
     assert {Actor("b", b"b" * 8): True, ACTOR: False} == {actor: cell.dead for actor, cell in row.items()}
 
 
+def test_d54_what_has_a_stamp_from_the_future_is_read_and_leaves_other_keys_alone(node: Node) -> None:
+    """An owner refuses to remove it; what the node draws for other keys has the time of its clock."""
+    for member in node.members.values():
+        member.cell = put(Dot(1, stamp(9_000)), b"ahead")
+        member.holds(b"e", {ACTOR: live(1, stamp(9_001), b"ahead")})
+    assert Value(Outcome.OK, b"ahead") == node.ask(get(KEY, node.now)) == node.ask(get_element(KEY, b"e", node.now))
+    assert Outcome.FUTURE is node.ask(remove_element(KEY, b"e")).outcome
+
+    done = node.ask(set_(b"other", b"new"))
+    assert (Outcome.OK, 1_000) == (done.outcome, done.stamp.ms)
+
+
 def test_d57_a_remove_whose_stamps_the_floor_passed_reads_again(node: Node) -> None:
     """The floor rises between its read and its write."""
-    node.ask(put_element(ACTOR, KEY, b"e"))
+    node.ask(put_element(KEY, b"e"))
 
     def raised() -> Iterator[Any]:
         for member in node.members.values():
@@ -226,7 +239,7 @@ def test_d65_operations_go_on_under_a_newer_record(node: Node) -> None:
 
 def test_d64_pages_go_on_where_the_one_before_ended(node: Node) -> None:
     for number in range(7):
-        node.ask(put_element(ACTOR, KEY, b"%d" % number))
+        node.ask(put_element(KEY, b"%d" % number))
         node.ask(set_(b"s%d" % number, b"v"))
     node.ask(remove_element(KEY, b"3"))
     seen, first = [], b""
@@ -267,7 +280,7 @@ def test_d77_while_a_move_is_open_the_quorums_of_a_request_stand_in_for_those_of
 def test_d57_d77_a_remove_reads_by_the_quorum_of_the_keyspace() -> None:
     """A read of one member may miss an acknowledged add, which the remove would leave alive."""
     node = Node(A, B, C)
-    node.ask(put_element(ACTOR, KEY, b"x"))
+    node.ask(put_element(KEY, b"x"))
     few = Node(A)
     assert few.ask(remove_element(KEY, b"x"), policy=Policy(r=1, w=1)) is None
     assert Outcome.OK is node.ask(remove_element(KEY, b"x"), policy=Policy(r=1)).outcome

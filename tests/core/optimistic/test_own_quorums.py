@@ -86,7 +86,7 @@ def test_d77_an_operation_of_several_steps_is_weak_where_one_is() -> None:
     assert Value(Outcome.OK) == node.ask(getdel(KEY, node.now), policy=Policy(w=1)), "there is none to delete"
     node.ask(set_(KEY, b"new"))
     assert Value(Outcome.WEAK, b"new") == node.ask(getdel(KEY, node.now), policy=Policy(w=1))
-    node.ask(put_element(ACTOR, KEY, b"e"))
+    node.ask(put_element(KEY, b"e"))
     assert Outcome.OK is outcome_of(node, remove_element(KEY, b"e"), r=1), "its read is strict"
     assert Outcome.WEAK is outcome_of(node, remove_element(KEY, b"e"), w=1)
     assert Page(Outcome.WEAK) == node.ask(elements(KEY, node.now), policy=Policy(r=1))

@@ -58,7 +58,7 @@ def run(operation: Read | Write, members: dict[Member, Owning], effects: list[An
 def give(operation: Read | Write, sender: Member, answer: LoadAnswer | StoreAnswer, now_ms: int = 1_000) -> list[Any]:
     if isinstance(operation, Write):
         return list(operation.on_answer(now_ms, sender, answer)) if isinstance(answer, StoreAnswer) else []
-    heard = operation.on_loaded(sender, answer) if isinstance(answer, LoadAnswer) else operation.on_stored(
+    heard = operation.on_loaded(now_ms, sender, answer) if isinstance(answer, LoadAnswer) else operation.on_stored(
         sender, answer)
     return list(heard)
 
@@ -190,14 +190,14 @@ def test_d75_a_read_without_enough_answers_ends_without_any() -> None:
     [found] = read.on_deadline()
 
     assert Found(Outcome.UNKNOWN, {}, None, 10, (A,), ()) == found
-    assert [] == read.on_deadline() == read.resend() == read.on_loaded(B, load_of(NEW))
+    assert [] == read.on_deadline() == read.resend() == read.on_loaded(1_000, B, load_of(NEW))
 
 
 def test_d75_what_cannot_be_stored_is_not_answered() -> None:
     read = a_read()
     read.begin()
-    read.on_loaded(A, load_of(NEW))
-    read.on_loaded(B, load_of(OLD))
+    read.on_loaded(1_000, A, load_of(NEW))
+    read.on_loaded(1_000, B, load_of(OLD))
 
     assert Outcome.UNKNOWN is read.on_deadline()[0].outcome
 
@@ -211,7 +211,7 @@ def test_d65_a_late_answer_to_an_earlier_attempt_counts_for_nothing() -> None:
     read.begin()
     read.on_record(CALM._replace(floor_ms=20))
 
-    assert [] == read.on_loaded(A, load_of(NEW)) == read.on_loaded(B, load_of(NEW)) and read.done is None
+    assert [] == read.on_loaded(1_000, A, load_of(NEW)) == read.on_loaded(1_000, B, load_of(NEW)) and read.done is None
 
 
 # --- elements -----------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class World:
             assert isinstance(message, StoreAnswer)
             self._take(caller, operation.on_answer(self._clock(me), member, message))
         else:
-            self._take(caller, operation.on_loaded(member, message) if isinstance(message, LoadAnswer)
+            self._take(caller, operation.on_loaded(self._clock(me), member, message) if isinstance(message, LoadAnswer)
                        else operation.on_stored(member, message))
 
     def _take(self, caller: int, found: Any) -> None:

@@ -30,19 +30,42 @@ def test_d54_each_stamp_is_above_all_that_the_clock_drew_or_saw(story: list[int 
     clock, highest = Clock(B, SKEW_MS), ZERO
     for each in story:
         if isinstance(each, Stamp):
-            clock.saw(each)
+            clock.saw(each, 0)
             highest = max(highest, each)
         else:
             drawn = clock.draw(each)
             assert drawn.stamp > highest
             assert drawn.stamp.ms >= each
-            assert Actor(*drawn.stamp[2:]) == B
+            assert B == drawn.actor
             highest = drawn.stamp
+
+
+def test_d54_a_stamp_from_the_future_raises_no_clock() -> None:
+    """A node that heard of one would draw above it for every key from then on, and owners would refuse all of it."""
+    clock = Clock(B, SKEW_MS)
+    clock.saw(stamp(1_000 + SKEW_MS + 1, C), 1_000)
+    assert stamp(1_000, B) == clock.draw(1_000).stamp
+
+    beyond = clock.draw(1_000, stamp(9_000, C, 3))
+    assert (1, 9_000, 4, "b") == (beyond.n, *beyond.stamp[:3])
+    assert (2, stamp(1_000, B, 1)) == clock.draw(1_000)
+
+    clock.saw(stamp(1_000 + SKEW_MS, C), 1_000)
+    assert clock.draw(1_000).stamp > stamp(1_000 + SKEW_MS, C)
+
+
+def test_d53_d54_a_dot_above_a_stamp_from_the_future_has_an_actor_of_its_own() -> None:
+    """So no actor has a later number with a lower stamp: that one could be removed and collected before this one."""
+    clock, again = Clock(B, SKEW_MS), Clock(Actor("b", b"later..."), SKEW_MS)
+    actors = [each.draw(1_000, stamp(9_000)).actor for each in (clock, clock, again)]
+    assert 4 == len({B, *actors}) and {"b"} == {actor.node for actor in actors}
+
+    assert stamp(9_001) == Clock(A, SKEW_MS).draw(1, stamp(9_000, C, LOGICAL_MAX)).stamp._replace(start=A.start)
 
 
 def test_d54_a_millisecond_with_every_logical_time_drawn_is_followed_by_the_next() -> None:
     clock = Clock(A, SKEW_MS)
-    clock.saw(stamp(7, B, LOGICAL_MAX))
+    clock.saw(stamp(7, B, LOGICAL_MAX), 7)
 
     assert stamp(8) == clock.draw(7).stamp
 

@@ -17,7 +17,7 @@ def above(row: Element) -> Dot:
     """Return the first dot of a coordinator C that has seen a row."""
     clock = Clock(C, 0)
     for cell in row.values():
-        clock.saw(cell.stamp)
+        clock.saw(cell.stamp, NOW_MS)
     return clock.draw(NOW_MS)
 
 
@@ -84,7 +84,7 @@ def test_d58_a_clear_has_the_stamp_of_all_that_it_removes() -> None:
 def test_d58_an_add_behind_a_clear_is_there_and_what_was_before_is_not(held: Element, n: int) -> None:
     clock = Clock(C, 0)
     for cell in held.values():
-        clock.saw(cell.stamp)
+        clock.saw(cell.stamp, NOW_MS)
     cleared = clear(clock.draw(NOW_MS).stamp).cleared
 
     assert value_of(held, cleared, 0) is None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from ..cells import NEVER, Element, Meta, Place, Row, Sort, StringCell
 from ..merge import string_of, value_of
 from ..messages import Change, ClearWrite, ElementWrite, RowsWrite, Span, StringWrite
-from ..stamps import ZERO, Actor, Dot
+from ..stamps import ZERO, Dot, Stamp
 from ..storing import of_element, of_string
 from ..writes import add, delete, put, remove
 from .inspecting import InspectStep
@@ -37,10 +37,11 @@ class ReadStep(NamedTuple):
 
 
 class WriteStep(NamedTuple):
-    """Write what `make` makes of a dot; the result is `Done`."""
+    """Write what `make` makes of a dot whose stamp is above `above`; the result is `Done`."""
 
     make: Callable[[Dot], Change]
     fixed: bool = False
+    above: Stamp = ZERO
 
 
 class HeldStep(NamedTuple):
@@ -116,7 +117,7 @@ def getdel(key: bytes, now: Now) -> Steps[Value]:
 
 
 def put_element(
-    actor: Actor, key: bytes, element: bytes, value: bytes = b"", expires_at_ms: int = NEVER, *, shown: bool = False
+    key: bytes, element: bytes, value: bytes = b"", expires_at_ms: int = NEVER, *, shown: bool = False
 ) -> Steps[Done]:
     """Add a member of a Set, or set a field of a Map: then `shown`, for it must show the value (D60)."""
     held: Mapping[Place, Row] = yield HeldStep(of_element(key, element))
@@ -124,7 +125,7 @@ def put_element(
 
     def make(dot: Dot) -> Change:
         known = {each: cell for each, cell in row.items() if cell.stamp < dot.stamp}   # others stay beside it (D57)
-        return ElementWrite(key, element, add(actor, dot, known, value, expires_at_ms), shown)
+        return ElementWrite(key, element, add(dot.actor, dot, known, value, expires_at_ms), shown)
 
     done: Done = yield WriteStep(make)
     return done
@@ -140,7 +141,8 @@ def remove_element(key: bytes, element: bytes) -> Steps[Done]:
         if found.outcome is not Outcome.OK:
             return Done(found.outcome, ZERO, ())
         row = _element(found.rows, key, element)
-        done: Done = yield WriteStep(_removal(key, element, row), fixed=True)
+        above = max((cell.stamp for cell in row.values() if not cell.dead), default=ZERO)
+        done: Done = yield WriteStep(_removal(key, element, row), fixed=True, above=above)
         if done.outcome is not Outcome.BELOW:
             return done
 

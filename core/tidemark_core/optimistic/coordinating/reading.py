@@ -95,7 +95,7 @@ class Read:
         self._asked.update(dict.fromkeys(missing))
         return [To(member, self._load) for member in missing]
 
-    def on_loaded(self, sender: Member, m: LoadAnswer) -> Sequence[Effect]:
+    def on_loaded(self, now_ms: int, sender: Member, m: LoadAnswer) -> Sequence[Effect]:
         """Take what a member holds.  Only answers to this attempt with the highest floor count (D65, D72)."""
         if (effects := self._on_news(m)) is not None:
             return effects
@@ -106,7 +106,8 @@ class Read:
         if m.refused is not None:
             self._refused[sender] = None
             return self._ask_enough()
-        self._clock.saw(max((greatest(row) for _, row in m.rows), default=ZERO))
+        for _, row in m.rows:
+            self._clock.saw(greatest(row), now_ms)
         self._answers[sender] = m
         return self._on_enough() if self.record.read(self._answers, self._r) else []
 

@@ -117,7 +117,7 @@ class Coordinator:
             case Write(), Kept():
                 effects = step.on_kept(sender, m)
             case Read(), LoadAnswer():
-                effects = step.on_loaded(sender, m)
+                effects = step.on_loaded(now_ms, sender, m)
             case Read(), StoreAnswer():
                 effects = step.on_stored(sender, m)
             case Inspecting(), Inspected():
@@ -214,7 +214,7 @@ class Coordinator:
         if isinstance(step, WriteStep):
             write = Write(
                 number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed,
-                nodes=self.nodes if asked.policy.sloppy else (), w=asked.policy.w,
+                nodes=self.nodes if asked.policy.sloppy else (), w=asked.policy.w, above=step.above,
             )
             running.step = write
             return self._follow(now_ms, number, running, write.begin(now_ms))

@@ -14,7 +14,7 @@ from ...base.ids import Member
 from ..messages import Change, Keep, Kept, RingTold, Store, StoreAnswer
 from ..owner import Fate, Source
 from ..ring import Range
-from ..stamps import Clock, Dot, Stamp
+from ..stamps import ZERO, Clock, Dot, Stamp
 from ..storing import row_of
 from .outcomes import Outcome, To
 
@@ -43,13 +43,14 @@ class Write:
     """One write.  `make` returns the change for a dot; it is called again for each stamp that turns out too low.
 
     A change whose stamps are given, not drawn, is `fixed`: a hint, a backup, a remove of what a read found (D57).
-    `nodes` may keep the change for owners, those to ask first in front; a write that is not sloppy has none.  `w` is
-    that of the request, 0 where it names none (D77).
+    Every stamp is above `above`.  `nodes` may keep the change for owners, those to ask first in front; a write that is
+    not sloppy has none.  `w` is that of the request, 0 where it names none (D77).
     """
 
     def __init__(
         self, operation: int, index: int, record: Range, clock: Clock, make: Callable[[Dot], Change], *,
         source: Source = Source.CLIENT, fixed: bool = False, nodes: Sequence[Member] = (), w: int = 0,
+        above: Stamp = ZERO,
     ) -> None:
         self.operation = operation
         self.index = index          # of the range
@@ -61,6 +62,7 @@ class Write:
         self._fixed = fixed
         self._nodes = nodes
         self._w = w
+        self._above = above         # the stamp of the next attempt must exceed this one
         self._attempt = 0
         self._dot: Dot
         self._change: Change
@@ -73,7 +75,7 @@ class Write:
 
     def begin(self, now_ms: int) -> list[To]:
         """Draw a stamp and send the change to every owner and pending owner."""
-        self._dot = self._clock.draw(now_ms)
+        self._dot = self._clock.draw(now_ms, self._above)
         self._change = self._make(self._dot)
         return self._send_to_all()
 
@@ -105,12 +107,12 @@ class Write:
                 self._stored[sender] = None
                 return self._judge()
             case Fate.NEWER | Fate.BELOW if self._fixed:
-                self._clock.saw(m.verdict.above)
+                self._clock.saw(m.verdict.above, now_ms)
                 self._below[sender] = None
                 left = [member for member in self.record.members if member not in self._below]
                 return [] if self.record.write(left, self._w) else self._end(Outcome.BELOW)
             case Fate.NEWER | Fate.BELOW:
-                self._clock.saw(m.verdict.above)
+                self._above = max(self._above, m.verdict.above)
                 return self.begin(now_ms)
             case Fate.FUTURE:
                 self._future[sender] = None

@@ -66,7 +66,7 @@ class Keeper:
             refused = self._refusal(now_ms, hint, window_ms)
             if refused is not None:
                 return [Send(self._at(m.range), sender, Kept(m.range, m.operation, m.attempt, refused))]
-            self._clock.saw(greatest(m.row))
+            self._clock.saw(greatest(m.row), now_ms)
             number, gone = self.hints.take(hint)
             self._replays.add(m.range, number)
             writes = [*map(_delete, gone), Put(HINTS, _bytes(number), encode_hint(hint))]
