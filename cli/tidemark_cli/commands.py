@@ -45,10 +45,10 @@ ROOMS = {
     "limbo": Room("limbo", "limbo", "Show what is appended and not yet confirmed: who waits for whom."),
     "backup": Room(
         "backups", "backup",
-        "Write the documents of GROUP to a folder, at one state of each shard; or verify such a folder."),
+        "Write the documents of GROUP, or a keyspace, to a folder; or verify such a folder."),
     "restore": Room(
         "backups", "restore",
-        "Restore a backup into an empty group of kind Documents, and compare the two key by key."),
+        "Restore a backup into an empty group of kind Documents, and compare the two key by key; or into a keyspace."),
     "shards": Room(
         "views", "shards",
         "Show every shard: its leader (*), its members, those away in brackets, how many keep each payload."),

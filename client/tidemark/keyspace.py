@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from tidemark_core.base.errors import RemoteViolation
+from tidemark_core.optimistic.archive import Archived, place_of
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tidemark_wire.rings import PARTITIONS_MAX
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
 from . import keyspace_batches as batches
+from . import keyspace_cells
 from .document_writes import checked_ttl_ms
 from .errors import InvalidArgument, ValueTooLarge
 from .keyspace_calls import Call, KeyspaceCalls, denied
+from .keyspace_cells import CellsPage, RefusedCell
 from .keyspace_pages import ELEMENTS, PAGE_ROWS_MAX, STRINGS, KeyspacePages, Place, Scope
 from .keyspace_results import (
     DONE,
@@ -173,7 +177,9 @@ class Keyspace:
                 keyspace=self.name, keyspace_id=ring.keyspace_id, r=_quorum("r", r, ring, None), range=at.number,
                 first=at.first, count_max=rows)
             what = f"range {at.number} of keyspace {self.name!r}"
-            return await self._page("Strings", request, self._call(ring, at.number, what, b"", 0, timeout_s))
+            call = self._call(ring, at.number, what, b"", 0, timeout_s)
+            page: wire.KeyspacePage = await self._page("Strings", request, call)
+            return page
 
         return KeyspacePages(begin, fetch, _pair, token)
 
@@ -241,6 +247,48 @@ class Keyspace:
         call_of, key = self._calls_by(timeout_s), _key(key)
         ring = await self._ring()
         return await self._write(call_of, ring, "Clear", wire.KeyRequest(key=key, w=_quorum("w", w, ring, [key])))
+
+    # --- for backups
+
+    async def cells(
+        self, index: int, first: bytes = b"", *, keyspace_id: int | None = None, page_rows: int = PAGE_ROWS_MAX,
+        timeout_s: float | None = None,
+    ) -> CellsPage:
+        """Return a page of the cells of a range as owners hold them: also deletes, each with its stamp.
+
+        `index` is that of the range, `first` the `next` of the page before; a page may be empty and have a `next`.
+        `keyspace_id` is that of `scan`.  `tidemark.backup` writes all of them to files.
+        """
+        self._calls_by(timeout_s)
+        rows = _rows(page_rows)
+        try:
+            place_of(first)
+        except (RemoteViolation, TypeError):
+            raise InvalidArgument("first", "is none that a page of cells gave") from None
+        ring = await self._ring()
+        if keyspace_id is not None:
+            self._routing.check_keyspace(self.name, keyspace_id)
+        if not 0 <= index < len(ring.ranges):
+            raise InvalidArgument("index", f"is {index}, keyspace {self.name!r} has ranges 0 to {len(ring.ranges) - 1}")
+        request = wire.CellsRequest(
+            keyspace=self.name, keyspace_id=ring.keyspace_id, range=index, first=first, count_max=rows)
+        what = f"range {index} of keyspace {self.name!r}"
+        return keyspace_cells.page_of(
+            await self._page("Cells", request, self._call(ring, index, what, b"", 0, timeout_s)))
+
+    async def import_cells(
+        self, cells: Iterable[Archived], *, keyspace_id: int | None = None, timeout_s: float | None = None
+    ) -> list[RefusedCell]:
+        """Write cells with the stamps that they have, and return those that owners refuse, in any order.
+
+        All others are on a write quorum then, or something newer is; a repetition changes nothing.  Raises WriteUnknown
+        where some of them may not be stored.
+        """
+        call_of = self._calls_by(timeout_s)
+        ring = await self._ring()
+        if keyspace_id is not None:
+            self._routing.check_keyspace(self.name, keyspace_id)
+        return await keyspace_cells.import_cells(self._calls, ring, cells, call_of)
 
     # --- for people
 
@@ -324,13 +372,14 @@ class Keyspace:
                 keyspace=self.name, keyspace_id=ring.keyspace_id, r=_quorum("r", r, ring, [key]), key=key,
                 first=at.first, count_max=rows)
             call = self._call(ring, ring.range_of(key), named(self.name, key), key, 0, timeout_s)
-            return await self._page("Elements", request, call)
+            page: wire.KeyspacePage = await self._page("Elements", request, call)
+            return page
 
         return KeyspacePages(begin, fetch, shape, token)
 
-    async def _page(self, method: str, request: Any, call: Call) -> wire.KeyspacePage:
+    async def _page(self, method: str, request: Any, call: Call) -> Any:
         self._check_open()
-        page: wire.KeyspacePage = await self._calls.read(call, method, request, _unanswered)
+        page = await self._calls.read(call, method, request, _unanswered)
         read_outcome(page.outcome, call.what)
         return page
 

@@ -71,7 +71,7 @@ async def get_many(
                 found[key] = value_of(ring.name, key, value)
             some = some[len(answer.values):]
 
-    await _at_once(
+    await at_once(
         get(*each) for each in
         split(ring, {key: len(key) for key in keys}, lambda index: calls.nearest(ring, index, writes=False)))
     return {key: found[key] for key in keys}
@@ -106,7 +106,7 @@ async def set_many(
             what = f"the write of {named(ring.name, key)} has no answer: the node left it out"
             failures[key] = WriteUnknown(what, keyspace=ring.name, key=key)
 
-    await _at_once(
+    await at_once(
         set_(*each) for each in
         split(ring, {key: item.ByteSize() for key, item in items.items()},
               lambda index: calls.nearest(ring, index, writes=True)))
@@ -138,7 +138,7 @@ def _of_key(error: TidemarkError, keyspace: str, key: bytes) -> TidemarkError:
     return WriteUnknown(error.message, keyspace=keyspace, key=key) if isinstance(error, WriteUnknown) else error
 
 
-async def _at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run requests, a few at the same time; the first error ends the others."""
     room = asyncio.Semaphore(AT_ONCE)
 

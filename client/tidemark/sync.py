@@ -28,6 +28,7 @@ import pyarrow as pa
 from tidemark_core.base.entry import Durability
 from tidemark_core.delivery.location import Location
 from tidemark_core.limbo.view import LimboView
+from tidemark_core.optimistic.archive import Archived
 from tidemark_core.replication.messages import Outcome
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.tls import TlsSettings
@@ -48,6 +49,7 @@ from .explain import Explanation
 from .gaps import Gap, GapT
 from .iterating import Iteration
 from .keyspace import TIMEOUT_S, TTL, Keyspace
+from .keyspace_cells import CellsPage, RefusedCell
 from .keyspace_pages import PAGE_ROWS_MAX, KeyspacePages
 from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
 from .keyspace_views import KeyExplanation, KeyspaceRanges
@@ -619,6 +621,21 @@ class SyncKeyspace:
     def clear(self, key: bytes, *, w: int | None = None, timeout_s: float | None = None) -> KeyWritten:
         """Remove all elements of a key; see `Keyspace.clear`."""
         return self._thread.wait(self._keyspace.clear(key, w=w, timeout_s=timeout_s))
+
+    def cells(
+        self, index: int, first: bytes = b"", *, keyspace_id: int | None = None, page_rows: int = PAGE_ROWS_MAX,
+        timeout_s: float | None = None,
+    ) -> CellsPage:
+        """Return a page of the cells of a range; see `Keyspace.cells`."""
+        return self._thread.wait(self._keyspace.cells(
+            index, first, keyspace_id=keyspace_id, page_rows=page_rows, timeout_s=timeout_s))
+
+    def import_cells(
+        self, cells: Iterable[Archived], *, keyspace_id: int | None = None, timeout_s: float | None = None
+    ) -> list[RefusedCell]:
+        """Write cells of a backup as they were; see `Keyspace.import_cells`."""
+        return self._thread.wait(self._keyspace.import_cells(
+            list(cells), keyspace_id=keyspace_id, timeout_s=timeout_s))
 
     def explain(self, key: bytes, element: bytes | None = None, *, timeout_s: float | None = None) -> KeyExplanation:
         """Ask every node what it has of a key; see `Keyspace.explain`."""

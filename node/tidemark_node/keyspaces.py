@@ -14,15 +14,19 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, cast
 
 from google.protobuf.message import Message
+from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import KEYSPACE_PLANE
 from tidemark_core.base.refusals import Reason, Refused
-from tidemark_core.optimistic.cells import NEVER, Place, Sort
+from tidemark_core.optimistic.archive import Archived, decoded, place_of
+from tidemark_core.optimistic.cells import NEVER, Place, Row, Sort
 from tidemark_core.optimistic.coordinating import operations
+from tidemark_core.optimistic.coordinating.archiving import CellsPage, Imported, import_cells, read_cells
 from tidemark_core.optimistic.coordinating.inspecting import Inspection, inspect
 from tidemark_core.optimistic.coordinating.operations import Page, Steps, Value
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
-from tidemark_core.optimistic.coordinating.running import Policy
+from tidemark_core.optimistic.coordinating.running import STRICT, Policy
 from tidemark_core.optimistic.coordinating.writing import Done
+from tidemark_core.optimistic.owner import Source
 from tidemark_core.optimistic.plane import BLANK, KeyspacePlane, Operate
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tidemark_core.optimistic.stamps import ZERO
@@ -84,6 +88,7 @@ class _Call(NamedTuple):
     keyspace: Keyspace
     policy: Policy
     end: float
+    source: Source = Source.CLIENT
 
     @property
     def timeout_ms(self) -> int:
@@ -97,6 +102,13 @@ class _Call(NamedTuple):
         index = self.keyspace.index_of(key)
         self.check_quorums(index)
         return index
+
+    def unit_at(self, index: int) -> int:
+        """Return the unit of the range that a request names.  Raises _Invalid."""
+        ranges = len(self.keyspace.ranges)
+        if index >= ranges:
+            raise _Invalid(f"range: {index}, the keyspace has ranges 0 to {ranges - 1}")
+        return self.keyspace.unit(index)
 
     def check_quorums(self, index: int) -> None:
         n = self.keyspace.ranges[index].own.quorum.n
@@ -209,13 +221,11 @@ class KeyspaceCalls:
     async def strings(self, request: Any, context: Any) -> bytes:
         """Handler of one page of the Strings of a range."""
         call = await self._call("Strings", request, context, r=request.r)
-        ranges = len(call.keyspace.ranges)
-        if request.range >= ranges:
-            raise _Invalid(f"range: {request.range}, the keyspace has ranges 0 to {ranges - 1}")
+        unit = call.unit_at(request.range)
         call.check_quorums(request.range)
         _check_first(request.first, KEY_BYTES_MAX)
         steps = operations.strings(request.first, None, self._driver.now_ms, _count_max(request))
-        [page] = await self._all(call, [call.keyspace.unit(request.range)], [steps], [PAGE_BYTES])
+        [page] = await self._all(call, [unit], [steps], [PAGE_BYTES])
         return await self._sent(call, context, _page(page))
 
     # --- elements -----------------------------------------------------------------------------------------
@@ -264,6 +274,39 @@ class KeyspaceCalls:
         call = await self._call("Clear", request, context, w=request.w)
         _unused(r=request.r)
         return _written(await self._of_key(call, request.key, operations.clear(request.key), WRITE_BYTES))
+
+    # --- backups ------------------------------------------------------------------------------------------
+
+    @_answering
+    async def cells(self, request: Any, context: Any) -> bytes:
+        """Handler of one page of the cells of a range."""
+        call = await self._call("Cells", request, context)
+        unit = call.unit_at(request.range)
+        try:
+            place_of(request.first)
+        except RemoteViolation as error:
+            raise _Invalid(f"first: {error}") from error
+        steps = read_cells(request.first, _count_max(request), PAGE_BYTES)
+        [page] = await self._all(call, [unit], [steps], [PAGE_BYTES])
+        cells = [wire.ArchivedCell(place=each.place, row=each.row) for each in page.cells]
+        return await self._sent(call, context, wire.CellsPage(
+            outcome=page.outcome.value, cells=cells, next=page.behind, floor_ms=page.floor_ms))
+
+    @_answering
+    async def import_(self, request: Any, context: Any) -> wire.Imported:
+        """Handler of the import of cells of one range: no node keeps them for owners."""
+        call = (await self._call("Import", request, context))._replace(policy=STRICT, source=Source.BACKUP)
+        if not 1 <= len(request.cells) <= ROWS_MAX:
+            raise _Invalid(f"cells: {len(request.cells)} are in the request, must be 1 to {ROWS_MAX}")
+        cells = [_imported(cell, f"cells[{place}]") for place, cell in enumerate(request.cells)]
+        indexes = [call.range_of(place.key, "cells") for place, _ in cells]
+        for number, index in enumerate(indexes):
+            if index != indexes[0]:
+                raise _Invalid(f"cells[{number}]: its key is of range {index}, that of the first of {indexes[0]}")
+        [done] = await self._all(
+            call, [call.keyspace.unit(indexes[0])], [import_cells(cells)], [WRITE_BYTES + request.ByteSize()])
+        return wire.Imported(outcome=done.outcome.value, refused=[
+            wire.RefusedCell(index=number, outcome=outcome.value) for number, outcome in done.refused])
 
     # --- for people ---------------------------------------------------------------------------------------
 
@@ -357,7 +400,7 @@ class KeyspaceCalls:
                 done.set_result(answer)
 
         self._driver.ask(
-            lambda number: Operate(unit, number, call.timeout_ms, steps, call.policy), ended, cost)
+            lambda number: Operate(unit, number, call.timeout_ms, steps, call.policy, call.source), ended, cost)
         return done
 
     async def _sent(self, call: _Call, context: Any, answer: Message) -> bytes:
@@ -384,15 +427,21 @@ class KeyspaceCalls:
         _read("Keyspaces.Elements", handler=elements, request=wire.ElementsRequest, response=wire.KeyspacePage),
         _write("Keyspaces.Clear", handler=clear, request=wire.KeyRequest, response=wire.KeyspaceWritten),
         _read("Keyspaces.Strings", handler=strings, request=wire.StringsRequest, response=wire.KeyspacePage),
+        _read("Keyspaces.Cells", handler=cells, request=wire.CellsRequest, response=wire.CellsPage),
+        _write(
+            "Keyspaces.Import", handler=import_, request=wire.ImportRequest, response=wire.Imported,
+            request_bytes_max=REQUEST_BYTES_MAX),
         _read("Keyspaces.Explain", handler=explain, request=wire.ExplainKeyRequest, response=wire.KeyExplained),
         _read("Keyspaces.Ranges", handler=ranges, request=wire.RangesRequest, response=wire.RangesPage),
     )
 
 
-_GIVEN_UP: dict[str, Value | Page | Done | Inspection] = {
+_GIVEN_UP: dict[str, Value | Page | CellsPage | Done | Imported | Inspection] = {
     **dict.fromkeys(("Get", "GetDel", "GetElement"), Value(Outcome.UNKNOWN)),
     **dict.fromkeys(("Elements", "Strings"), Page(Outcome.UNKNOWN)),
     **dict.fromkeys(("Set", "Unset", "Put", "Remove", "Clear"), Done(Outcome.UNKNOWN, ZERO, ())),
+    "Cells": CellsPage(Outcome.UNKNOWN),
+    "Import": Imported(Outcome.UNKNOWN),
     "Explain": Inspection(Outcome.UNKNOWN, BLANK, {}, ()),
 }
 
@@ -426,6 +475,13 @@ def _check_value(value: bytes, field: str) -> None:
 def _check_first(first: bytes, bytes_max: int) -> None:
     if len(first) > bytes_max + 1:   # the place behind a name has one more
         raise _Invalid(f"first: {len(first)} bytes, must be at most {bytes_max + 1}")
+
+
+def _imported(cell: Any, field: str) -> tuple[Place, Row]:
+    try:
+        return decoded(Archived(cell.place, cell.row))
+    except RemoteViolation as error:
+        raise _Invalid(f"{field}: {error}") from error
 
 
 def _count_max(request: Any) -> int:

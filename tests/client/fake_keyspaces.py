@@ -14,6 +14,9 @@ from typing import Any
 import grpc
 from tidemark_core.base.ids import Member
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.optimistic.archive import Archived, archived, decoded, place_of
+from tidemark_core.optimistic.cells import Place, Row
+from tidemark_core.optimistic.merge import greatest, merge_rows
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, range_of
 from tidemark_wire.rings import put_ring
 from tidemark_wire.status import to_rpc_error
@@ -37,6 +40,8 @@ class FakeKeyspace:
     strings: dict[bytes, bytes] = field(default_factory=dict)
     elements: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     ttls: dict[bytes, int | None] = field(default_factory=dict)   # as the last write said
+    cells: dict[Place, Row] = field(default_factory=dict)    # of backups, beside the values above
+    floor_ms: int = 0
     writes: int = 0
     explained: wire.KeyExplained = field(default_factory=wire.KeyExplained)    # the answer to every question
     next_range: int | None = None    # in place of the right one, in every answer
@@ -171,6 +176,30 @@ class KeyspacesServicer(keyspaces_pb2_grpc.KeyspacesServicer):
         return _page(
             {key: value for key, value in keyspace.strings.items() if range_of(key, ranges) == request.range},
             request, outcome)
+
+    @_handled
+    def Cells(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        place_of(request.first)
+        found = [cell for cell in archived({
+            place: row for place, row in keyspace.cells.items()
+            if range_of(place.key, len(keyspace.ranges)) == request.range}) if cell.mark >= request.first]
+        page, rest = found[:request.count_max], found[request.count_max:]
+        return wire.CellsPage(
+            outcome=outcome, cells=[wire.ArchivedCell(place=each.place, row=each.row) for each in page],
+            next=rest[0].mark if rest else None, floor_ms=keyspace.floor_ms)
+
+    @_handled
+    def Import(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        refused = []
+        cells = [decoded(Archived(each.place, each.row)) for each in request.cells]
+        assert 1 == len({range_of(place.key, len(keyspace.ranges)) for place, _ in cells})
+        for number, (place, row) in enumerate(cells if outcome in DONE else ()):
+            if greatest(row).ms <= keyspace.floor_ms:
+                refused.append(wire.RefusedCell(index=number, outcome="below"))
+            else:
+                known = keyspace.cells.get(place)
+                keyspace.cells[place] = row if known is None else merge_rows(known, row)
+        return wire.Imported(outcome=outcome, refused=refused)
 
     @_handled
     def Explain(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:

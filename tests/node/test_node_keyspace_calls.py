@@ -16,11 +16,14 @@ from prometheus_client import generate_latest
 from test_node_access import Certificates
 from tidemark_core.base.ids import KEYSPACE_PLANE, Member
 from tidemark_core.base.refusals import Reason
+from tidemark_core.optimistic.cells import StringCell, encode_string
 from tidemark_core.optimistic.coordinating.reading import Repair
-from tidemark_core.optimistic.coordinating.running import Policy
+from tidemark_core.optimistic.coordinating.running import STRICT, Policy
+from tidemark_core.optimistic.owner import Source
 from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, range_of
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from tidemark_core.optimistic.stamps import Stamp
 from tidemark_core.planes import planes
 from tidemark_node import keyspaces
 from tidemark_node.main import Node
@@ -75,7 +78,8 @@ class Client:
         "Get": wire.GetStringsRequest, "Set": wire.SetStringsRequest, "Unset": wire.KeyRequest,
         "GetDel": wire.KeyRequest, "Put": wire.PutElementRequest, "Remove": wire.ElementRequest,
         "GetElement": wire.ElementRequest, "Elements": wire.ElementsRequest, "Clear": wire.KeyRequest,
-        "Strings": wire.StringsRequest, "Explain": wire.ExplainKeyRequest, "Ranges": wire.RangesRequest,
+        "Strings": wire.StringsRequest, "Cells": wire.CellsRequest, "Import": wire.ImportRequest,
+        "Explain": wire.ExplainKeyRequest, "Ranges": wire.RangesRequest,
     }
 
     def __init__(self, opened: grpc.aio.Channel) -> None:
@@ -303,6 +307,9 @@ async def test_operations_have_the_policy_of_the_keyspace_and_the_request(
     assert [Policy(Repair.LOCAL, True, 1, 0), Policy(Repair.LOCAL, True, 0, 1)] == [each.policy for each in posted]
     assert {NUMBER << 32 | range_of(b"k", RANGES)} == {each.unit for each in posted}
     assert 20_000 < posted[0].timeout_ms < 30_000 and 4_000 < posted[1].timeout_ms <= 5_000
+    assert "ok" == (await client.call("Import", cells=[CELL])).outcome
+    assert (STRICT, Source.BACKUP) == (posted[2].policy, posted[2].source), "no node keeps an import for owners (D83)"
+    assert {Source.CLIENT} == {each.source for each in posted[:2]}
 
 
 async def test_people_see_the_ranges_of_a_node_page_by_page(client: Client, node: Node) -> None:
@@ -379,6 +386,10 @@ async def test_d77_a_request_for_fewer_owners_is_weak_and_one_for_all_unknown(cl
     assert ["unknown"] == await client.set((b"k", b"v"), timeout=0.3)
     page = await client.call("Strings", timeout=0.3)
     assert ("unknown", 0, False) == (page.outcome, len(page.entries), page.HasField("next"))
+    cells, done = await asyncio.gather(
+        client.call("Cells", timeout=1), client.call("Import", cells=[CELL], timeout=1))
+    assert ("unknown", 0, False, "unknown") == (
+        cells.outcome, len(cells.cells), cells.HasField("next"), done.outcome)
     assert [("unknown", None)] * 9 == await client.get(*(b"%d" % number for number in range(9)), timeout=0.3)
     assert Reason.INVALID_SPEC is (await client.refused("Set", items=[wire.SetString(key=b"k")], w=4))[0]
 
@@ -397,6 +408,8 @@ async def test_a_call_without_a_deadline_ends(
 
 ITEM = wire.SetString(key=b"k", value=b"v")
 LONG = bytes(KEY_BYTES_MAX + 1)
+CELL = wire.ArchivedCell(
+    place=b"\1k", row=encode_string(StringCell(Stamp(5, 0, "n", b"12345678"), False, 0, b"imported")))
 
 
 @pytest.mark.parametrize(("method", "fields", "reason", "text"), [
@@ -435,6 +448,16 @@ LONG = bytes(KEY_BYTES_MAX + 1)
     ("Strings", {"range": RANGES}, Reason.INVALID_SPEC, "range: 4, the keyspace has ranges 0 to 3"),
     ("Strings", {"r": 2}, Reason.INVALID_SPEC, "r: 2 owners are wanted, range 0 has 1"),
     ("Strings", {"first": LONG + b"x"}, Reason.INVALID_SPEC, "first: 1026 bytes"),
+    ("Cells", {"range": RANGES}, Reason.INVALID_SPEC, "range: 4, the keyspace has ranges 0 to 3"),
+    ("Cells", {"first": b"\7k"}, Reason.INVALID_SPEC, "first: the bytes of a place name no row"),
+    ("Cells", {"first": b"\1" + bytes(9_000)}, Reason.INVALID_SPEC, "first: a mark has 9001 bytes"),
+    ("Cells", {"count_max": 1001}, Reason.INVALID_SPEC, "count_max: 1001, must be at most 1000"),
+    ("Import", {}, Reason.INVALID_SPEC, "cells: 0 are in the request, must be 1 to 1000"),
+    ("Import", {"cells": [CELL, wire.ArchivedCell(place=b"\1k", row=b"r")]}, Reason.INVALID_SPEC,
+     "cells[1]: the bytes of a String are cut short"),
+    ("Import", {"cells": [CELL, wire.ArchivedCell(place=b"\1other", row=CELL.row)]}, Reason.INVALID_SPEC,
+     "cells[1]: its key is of range "),
+    ("Import", {"cells": [CELL] * 1001}, Reason.INVALID_SPEC, "cells: 1001 are in the request"),
     ("Explain", {"key": b""}, Reason.INVALID_SPEC, "key: 0 bytes"),
     ("Explain", {"key": b"k", "element": LONG}, Reason.INVALID_SPEC, "element: 1025 bytes"),
     ("Explain", {"keyspace": "other", "key": b"k"}, Reason.UNKNOWN_KEYSPACE, "keyspace 'other' is not in shard map"),
@@ -545,8 +568,8 @@ async def test_a_caller_may_do_what_the_lists_of_the_keyspace_say(tmp_path: Path
     folder = Path(certificates.settings(Kind.NODE, "a").cert).parent
     lists = common_pb2.GroupAccess(readers=["rita", "gwen"], writers=["will", "gwen"], admins=["anna"])
     elsewhere = common_pb2.GroupAccess(readers=["eve"], writers=["eve"])
-    reads = {"Get", "GetElement", "Elements", "Strings", "Explain", "Ranges"}
-    writes, both = {"Set", "Unset", "Put", "Remove", "Clear"}, {"GetDel"}
+    reads = {"Get", "GetElement", "Elements", "Strings", "Cells", "Explain", "Ranges"}
+    writes, both = {"Set", "Unset", "Put", "Remove", "Clear", "Import"}, {"GetDel"}
     expected = {
         "rita": reads, "will": writes, "gwen": reads | writes | both, "anna": reads | writes | both, "eve": set(),
     }

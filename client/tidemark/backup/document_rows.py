@@ -8,16 +8,15 @@ Stays out: files (files).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import pyarrow as pa
 from tidemark_core.documents.rows import hash_of
 from xxhash import xxh3_128_intdigest
 
 from ..document import Document
+from .rows import Rows
 
-MODULUS = 1 << 128
 _HASHED = struct.Struct(">I?")
 
 SCHEMA = pa.schema(
@@ -28,23 +27,6 @@ SCHEMA = pa.schema(
         pa.field("expires_at", pa.timestamp("ms", tz="UTC"), nullable=True),
     ]
 )
-
-
-class Tally(NamedTuple):
-    """Rows, and what they add to the digests of their shard."""
-
-    rows: int = 0
-    digest: int = 0
-    content: int = 0
-
-    def and_(self, documents: Iterable[Document]) -> Tally:
-        """Return the tally with more documents in it."""
-        rows, digest, content = self
-        for each in documents:
-            rows += 1
-            digest += int.from_bytes(hash_of(each.key, each.seqno, each.expires_at_ms, each.value), "big")
-            content += content_of(each)
-        return Tally(rows, digest % MODULUS, content % MODULUS)
 
 
 def content_of(document: Document) -> int:
@@ -71,3 +53,11 @@ def documents_of(shard: int, batch: pa.RecordBatch) -> Iterator[Document]:
     columns = zip(
         keys.to_pylist(), values.to_pylist(), seqnos.to_pylist(), expiries.cast(pa.int64()).to_pylist(), strict=True)
     return (Document(key, value, seqno, shard, expiry or 0) for key, value, seqno, expiry in columns)
+
+
+def _digests_of(document: Document) -> tuple[int, int]:
+    digest = hash_of(document.key, document.seqno, document.expires_at_ms, document.value)
+    return int.from_bytes(digest, "big"), content_of(document)
+
+
+DOCUMENT_ROWS: Rows[Document] = Rows(SCHEMA, batch_of, documents_of, lambda document: document.key, _digests_of)

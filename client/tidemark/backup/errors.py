@@ -60,6 +60,20 @@ class GroupNotEmpty(TidemarkError):
         self.counts = counts
 
 
+class KeyspaceNotEmpty(TidemarkError):
+    """A restore takes an empty keyspace; nothing was written.  `index` is a range with cells, deletes among them."""
+
+    reason = "KEYSPACE_NOT_EMPTY"
+    advice = (
+        "Restore into a new keyspace. With `resume` (`--resume`) an interrupted restore goes on, and what is newer in "
+        "the keyspace stays, deletes too."
+    )
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 class RestoreMismatch(TidemarkError):
     """The restored group differs from the backup.  `key` is the first key that does."""
 

@@ -1,27 +1,27 @@
 """Arrow files of a backup: written page by page, read back with every byte taken for hostile.
 
-A file is an Arrow IPC file of the schema of documents, without compression, rows ascending by key.
-Stays out: names and durability (folder), which files there are (manifest).
+A file is an Arrow IPC file of one kind of rows, without compression, ascending by key.
+Stays out: names and durability (folder), which files there are (manifest), columns and digests (rows).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from ..document import Document
 from ..payload import UndecodablePayload, plain_batches
-from .document_rows import SCHEMA, Tally, batch_of, documents_of
 from .errors import BackupDamaged
 from .folder import Folder
 from .manifest import FileRecord, hex_of
+from .rows import Rows, Tally
 
 MAGIC = b"ARROW1\0\0"
 _CHUNK_BYTES = 1 << 20
+T = TypeVar("T")
 
 
 class _Hashing:
@@ -57,14 +57,15 @@ class _Hashing:
         self._file.close()
 
 
-class FileWriter:
-    """Writes the documents of one file."""
+class FileWriter(Generic[T]):
+    """Writes the rows of one file."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
+    def __init__(self, folder: Folder, path: str, kind: Rows[T]) -> None:
         self._folder = folder
+        self._kind = kind
         self.path = path
         self._file = _Hashing(folder.create(path))
-        self._writer = pa.RecordBatchFileWriter(pa.PythonFile(self._file, mode="w"), SCHEMA)
+        self._writer = pa.RecordBatchFileWriter(pa.PythonFile(self._file, mode="w"), kind.schema)
         self._tally = Tally()
         self._last_key = b""
 
@@ -72,11 +73,11 @@ class FileWriter:
     def size(self) -> int:
         return self._file.size
 
-    def write(self, documents: list[Document]) -> None:
-        """Add a page of documents."""
-        self._writer.write_batch(batch_of(documents))
-        self._tally = self._tally.and_(documents)
-        self._last_key = documents[-1].key
+    def write(self, rows: list[T]) -> None:
+        """Add a page of rows, at least one."""
+        self._writer.write_batch(self._kind.batch_of(rows))
+        self._tally = self._kind.tally(self._tally, rows)
+        self._last_key = self._kind.key_of(rows[-1])
 
     def finish(self) -> FileRecord:
         """Make the file durable under its name, and return its record."""
@@ -92,8 +93,8 @@ class FileWriter:
         self._file.close()
 
 
-def pages(folder: Folder, shard: int, record: FileRecord) -> Iterator[list[Document]]:
-    """Yield the documents of a file; raises BackupDamaged, before the first one when the checksum differs."""
+def pages(folder: Folder, kind: Rows[T], shard: int, record: FileRecord) -> Iterator[list[T]]:
+    """Yield the rows of a file; raises BackupDamaged, before the first one when the checksum differs."""
     path = folder.path(record.path)
     try:
         with pa.memory_map(str(path)) as source:
@@ -107,22 +108,22 @@ def pages(folder: Folder, shard: int, record: FileRecord) -> Iterator[list[Docum
             source.seek(0)
             if source.read(len(MAGIC)) != MAGIC:
                 raise BackupDamaged([f"{record.path} is no Arrow file"])
-            yield from _checked(shard, record, source)
+            yield from _checked(kind, shard, record, source)
     except FileNotFoundError:
         raise BackupDamaged([f"{record.path} is missing"]) from None
     except (pa.ArrowException, UndecodablePayload, EOFError, OSError) as error:
         raise BackupDamaged([f"{record.path} cannot be read: {error}"]) from None
 
 
-def _checked(shard: int, record: FileRecord, source: pa.NativeFile) -> Iterator[list[Document]]:
+def _checked(kind: Rows[T], shard: int, record: FileRecord, source: pa.NativeFile) -> Iterator[list[T]]:
     tally, last = Tally(), b""
-    for batch in plain_batches(source, SCHEMA):
-        documents = list(documents_of(shard, batch))
-        for each in documents:
-            if each.key <= last:
+    for batch in plain_batches(source, kind.schema):
+        rows = list(kind.rows_of(shard, batch))
+        for each in rows:
+            if (key := kind.key_of(each)) <= last:
                 raise BackupDamaged([f"{record.path} has keys out of order"])
-            last = each.key
-        tally = tally.and_(documents)
-        yield documents
+            last = key
+        tally = kind.tally(tally, rows)
+        yield rows
     if tally != (record.rows, record.digest, record.content) or last != record.last_key:
         raise BackupDamaged([f"{record.path} has other rows than the manifest says"])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import BackupDamaged, FolderRefused
-from .manifest import MANIFEST_BYTES_MAX, Manifest
+from .manifest import MANIFEST_BYTES_MAX, PARTS, Manifest
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"
@@ -49,11 +49,16 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    def manifest(self) -> Manifest:
-        """Return the manifest; raises FolderRefused, BackupDamaged, BackupVersion."""
+    def manifest(self, kind: str = "") -> Manifest:
+        """Return the manifest, of one kind where it is given; raises FolderRefused, BackupDamaged, BackupVersion."""
         data = self._read(MANIFEST)
         if data is not None:
-            return Manifest.decode(data)
+            found = Manifest.decode(data)
+            if kind not in ("", found.kind):
+                raise FolderRefused(
+                    f"{self.root} is a backup of kind {found.kind}, not {kind}", reason="OTHER_BACKUP",
+                    advice="Documents go to a log group (`--group`), keyspaces to a keyspace (`--keyspace`).")
+            return found
         if (self.root / UNFINISHED).exists():
             raise FolderRefused(
                 f"the backup in {self.root} is not finished", reason="BACKUP_UNFINISHED",
@@ -62,14 +67,22 @@ class Folder:
         raise FolderRefused(
             f"{self.root} has no {MANIFEST}", reason="NO_BACKUP", advice="Name the folder that `--to` named.")
 
-    def unfinished(self) -> Manifest | None:
-        """Return what an interrupted run left, None when the folder is empty; raises FolderRefused, BackupDamaged."""
+    def unfinished(self, kind: str, name: str) -> Manifest | None:
+        """Return what an interrupted run left of a group or keyspace, None when the folder is empty.
+
+        Raises FolderRefused, BackupDamaged.
+        """
         if (self.root / MANIFEST).exists():
             raise FolderRefused(
                 f"{self.root} holds a backup already", reason="BACKUP_EXISTS", advice="Choose another folder.")
         data = self._read(UNFINISHED)
         if data is not None:
-            return Manifest.decode(data)
+            found = Manifest.decode(data)
+            if (found.kind, found.group) != (kind, name):
+                raise FolderRefused(
+                    f"{self.root} has an unfinished backup of {found.group!r}, of kind {found.kind}",
+                    reason="OTHER_BACKUP", advice="Choose another folder.")
+            return found
         others = sorted(each.name for each in self.root.iterdir() if each.name not in (LOCK, UNFINISHED + PART))
         if others:
             raise FolderRefused(
@@ -88,8 +101,8 @@ class Folder:
         (self.root / UNFINISHED).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove the files of shards."""
-        for shard in self.root.glob("shard-[0-9]*"):
+        """Remove the files of shards and ranges."""
+        for shard in (each for part in PARTS.values() for each in self.root.glob(f"{part}-[0-9]*")):
             if shard.is_symlink() or not shard.is_dir():
                 raise BackupDamaged([f"{shard.name} is no folder"])
             for file in shard.iterdir():

@@ -1,6 +1,7 @@
-"""The manifest of a backup: which group, which state of each shard, which files.  Every field is checked when read.
+"""The manifest of a backup: which group or keyspace, which state of each part, which files.  Every field is checked.
 
-Stays out: files (folder, files), what rows and digests are (document_rows).
+A part is a shard of a group or a range of a keyspace.
+Stays out: files (folder, files), what rows and digests are (document_rows, cell_rows).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from tidemark_core.base.ids import LINEAGE_BYTES
 from tidemark_core.documents.payload import KEY_BYTES_MAX, SEQNO_MAX
 from tidemark_core.documents.pinning import NAME_BYTES_MAX
+from tidemark_core.optimistic.archive import MARK_BYTES_MAX, TIME_MS_MAX
 
 from .errors import BackupDamaged, BackupVersion
 
@@ -22,15 +24,19 @@ MANIFEST_BYTES_MAX = 64 << 20
 SHARDS_MAX = 65_536
 FILES_MAX = 1_000_000
 FILE_BYTES_MAX = 8 << 30
-DOCUMENTS = "Documents"
+DOCUMENTS, KEYSPACE = "Documents", "Keyspace"
+PARTS = {DOCUMENTS: "shard", KEYSPACE: "range"}
+"""The name of a part, by the kind of the backup."""
 
-_PATH = re.compile(r"shard-[0-9]{5}/[0-9]{6}\.arrow")
+_NAMES = {DOCUMENTS: "group", KEYSPACE: "keyspace"}
+_KEY_BYTES_MAX = {DOCUMENTS: KEY_BYTES_MAX, KEYSPACE: MARK_BYTES_MAX}
+_PATH = re.compile(r"(shard|range)-[0-9]{5}/[0-9]{6}\.arrow")
 _NUMBER_MAX = (1 << 63) - 1
 
 
-def path_of(shard: int, number: int) -> str:
-    """Return the path of a shard's file below the folder."""
-    return f"shard-{shard:05}/{number:06}.arrow"
+def path_of(kind: str, shard: int, number: int) -> str:
+    """Return the path of a file of a shard or range below the folder."""
+    return f"{PARTS[kind]}-{shard:05}/{number:06}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,10 @@ class FileRecord:
 
 @dataclass(slots=True)
 class ShardRecord:
-    """The cut of one shard that the pin keeps, and its files in the order of their keys."""
+    """The cut of one shard that the pin keeps, and its files in the order of their keys.
+
+    A range of a keyspace has no cut: `floor_ms` is the highest floor that a page of it was read at.
+    """
 
     shard: int
     seqno: int
@@ -60,6 +69,13 @@ class ShardRecord:
     count: int
     digest: int
     files: list[FileRecord] = field(default_factory=list)
+    floor_ms: int = 0
+
+    @classmethod
+    def of_range(cls, index: int, files: list[FileRecord], floor_ms: int) -> ShardRecord:
+        """Return a range of a keyspace, with the count and the digest of its files."""
+        count, digest = sum(each.rows for each in files), sum(each.digest for each in files)
+        return cls(index, -1, 0, b"", count, digest % (1 << 128), files, floor_ms)
 
     @property
     def rows(self) -> int:
@@ -105,13 +121,14 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the manifest as JSON."""
         document = {
-            "format": FORMAT, "version": VERSION, "group": self.group, "kind": self.kind, "created": self.created,
-            "software": self.software, "spec": self.spec, "pin": self.pin, "count": self.count, "bytes": self.size,
+            "format": FORMAT, "version": VERSION, _NAMES[self.kind]: self.group, "kind": self.kind,
+            "created": self.created, "software": self.software, "spec": self.spec,
+            **({"pin": self.pin} if self.kind == DOCUMENTS else {}), "count": self.count, "bytes": self.size,
             "content": hex_of(self.content),
-            "shards": [
+            f"{PARTS[self.kind]}s": [
                 {
-                    "shard": each.shard, "seqno": each.seqno, "epoch": each.epoch, "lineage": each.lineage.hex(),
-                    "count": each.count, "digest": hex_of(each.digest), "content": hex_of(each.content),
+                    PARTS[self.kind]: each.shard, **self._cut(each), "count": each.count,
+                    "digest": hex_of(each.digest), "content": hex_of(each.content),
                     "files": [
                         {
                             "path": file.path, "bytes": file.size, "rows": file.rows, "xxh3_128": file.checksum,
@@ -125,6 +142,11 @@ class Manifest:
             ],
         }
         return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+    def _cut(self, part: ShardRecord) -> dict[str, Any]:
+        if self.kind == KEYSPACE:
+            return {"floor_ms": part.floor_ms}
+        return {"seqno": part.seqno, "epoch": part.epoch, "lineage": part.lineage.hex()}
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
@@ -140,20 +162,20 @@ class Manifest:
         if version != VERSION:
             raise BackupVersion(f"the manifest has version {version}, this release reads {VERSION}")
         kind = root.text("kind", 32)
-        if kind != DOCUMENTS:
-            raise BackupVersion(f"the manifest is of a group of kind {kind!r}, this release restores {DOCUMENTS}")
+        if kind not in PARTS:
+            raise BackupVersion(f"the manifest is of a backup of kind {kind!r}, this release knows {', '.join(PARTS)}")
         spec = root.value("spec", dict)
+        parts = f"{PARTS[kind]}s"
         shards = [
-            _shard(_Fields(each, f"the manifest: shards[{place}]"))
-            for place, each in enumerate(root.items("shards", SHARDS_MAX))
+            _shard(_Fields(each, f"the manifest: {parts}[{place}]"), kind)
+            for place, each in enumerate(root.items(parts, SHARDS_MAX))
         ]
         numbers = [each.shard for each in shards]
         if len(set(numbers)) < len(numbers):
-            raise BackupDamaged(["the manifest: a shard is there twice"])
+            raise BackupDamaged([f"the manifest: a {PARTS[kind]} is there twice"])
+        pin = root.text("pin", NAME_BYTES_MAX) if kind == DOCUMENTS else ""
         found = cls(
-            root.text("group", 253), kind, root.text("created", 64), root.text("software", 64), spec,
-            root.text("pin", NAME_BYTES_MAX), shards,
-        )
+            root.text(_NAMES[kind], 253), kind, root.text("created", 64), root.text("software", 64), spec, pin, shards)
         for name, said, summed in (("count", root.number("count"), found.count), ("bytes", root.number("bytes"),
                                     found.size), ("content", root.hash("content"), found.content)):
             if said != summed:
@@ -161,29 +183,35 @@ class Manifest:
         return found
 
 
-def _shard(fields: _Fields) -> ShardRecord:
-    shard = fields.number("shard", SHARDS_MAX)
+def _shard(fields: _Fields, kind: str) -> ShardRecord:
+    shard = fields.number(PARTS[kind], SHARDS_MAX)
     files = [
-        _file(_Fields(each, f"{fields.where}.files[{place}]"), shard)
+        _file(_Fields(each, f"{fields.where}.files[{place}]"), kind, shard)
         for place, each in enumerate(fields.items("files", FILES_MAX))
     ]
-    found = ShardRecord(
-        shard, fields.number("seqno", SEQNO_MAX, -1), fields.number("epoch"), fields.data("lineage", LINEAGE_BYTES, 0),
-        fields.number("count"), fields.hash("digest"), files,
-    )
+    count, digest = fields.number("count"), fields.hash("digest")
+    if kind == KEYSPACE:
+        found = ShardRecord.of_range(shard, files, fields.number("floor_ms", TIME_MS_MAX))
+        if (found.count, found.digest) != (count, digest):
+            raise BackupDamaged([f"{fields.where}: count or digest is not the sum of its files"])
+    else:
+        found = ShardRecord(
+            shard, fields.number("seqno", SEQNO_MAX, -1), fields.number("epoch"),
+            fields.data("lineage", LINEAGE_BYTES, 0), count, digest, files)
     if fields.hash("content") != found.content:
         raise BackupDamaged([f"{fields.where}: content is not the sum of its files"])
     return found
 
 
-def _file(fields: _Fields, shard: int) -> FileRecord:
+def _file(fields: _Fields, kind: str, shard: int) -> FileRecord:
     path = fields.text("path", 64)
-    if _PATH.fullmatch(path) is None or not path.startswith(f"shard-{shard:05}/"):
-        raise BackupDamaged([f"{fields.where}: path {path!r} is not a file of shard {shard} below the folder"])
+    if _PATH.fullmatch(path) is None or not path.startswith(f"{PARTS[kind]}-{shard:05}/"):
+        raise BackupDamaged(
+            [f"{fields.where}: path {path!r} is not a file of {PARTS[kind]} {shard} below the folder"])
     checksum = fields.hash("xxh3_128")
     return FileRecord(
         path, fields.number("bytes", FILE_BYTES_MAX), fields.number("rows"), hex_of(checksum), fields.hash("digest"),
-        fields.hash("content"), fields.data("last_key", KEY_BYTES_MAX),
+        fields.hash("content"), fields.data("last_key", _KEY_BYTES_MAX[kind]),
     )
 
 

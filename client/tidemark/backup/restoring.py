@@ -19,12 +19,13 @@ from ..client import Client
 from ..document import Document, Put
 from ..documents import Documents
 from ..errors import ValueTooLarge
-from .document_rows import MODULUS, content_of
+from .document_rows import DOCUMENT_ROWS, content_of
 from .errors import GroupNotEmpty, RestoreMismatch
 from .files import pages
 from .folder import Folder
 from .in_thread import in_thread
-from .manifest import Manifest, ShardRecord, hex_of
+from .manifest import DOCUMENTS, Manifest, ShardRecord, hex_of
+from .rows import MODULUS
 from .verifying import OnRows, verify
 
 CHUNK_ROWS = 1000
@@ -66,6 +67,7 @@ async def restore(
     """
     async with client.documents(group, timeout_s=timeout_s) as documents:
         fits = _Fits(group, documents.document_bytes_max)
+        Folder(Path(directory)).manifest(DOCUMENTS)
         manifest = await in_thread(verify, directory, on_rows=on_check, on_page=fits.check)
         run = _Run(documents, Folder(Path(directory)), manifest)
         await run.check_empty(resume=resume)
@@ -192,7 +194,7 @@ class _Run:
 
     def _of_shard(self, shard: ShardRecord) -> Iterator[Document]:
         for file in shard.files:
-            for page in pages(self._folder, shard.shard, file):
+            for page in pages(self._folder, DOCUMENT_ROWS, shard.shard, file):
                 yield from page
 
 

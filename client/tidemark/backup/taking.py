@@ -29,12 +29,13 @@ from ..errors import InvalidArgument, NotPinned, RequestRefused, TidemarkError, 
 from ..pins import Pin
 from ..settings import at_least
 from .changed_keys import Changed, NotComparable, changed_keys
+from .document_rows import DOCUMENT_ROWS
 from .errors import BackupDamaged, BackupMismatch, FolderRefused
 from .files import FileWriter, pages
 from .folder import Folder
-from .in_thread import in_thread
-from .manifest import DOCUMENTS, FILE_BYTES_MAX, FileRecord, Manifest, ShardRecord, path_of
-from .verifying import OnRows, check_file, problems_of_shard, verify
+from .in_thread import each, in_thread
+from .manifest import DOCUMENTS, FILE_BYTES_MAX, Manifest, ShardRecord, path_of
+from .verifying import OnRows, good_files, problems_of_shard, verify
 
 LEASE_S = 1800.0
 LEASE_MIN_S = 3.0
@@ -95,7 +96,7 @@ class _Base:
 
     def __init__(self, directory: Path, group: str) -> None:
         self._folder = Folder(directory)
-        self.manifest = self._folder.manifest()
+        self.manifest = self._folder.manifest(DOCUMENTS)
         if self.manifest.group != group:
             raise FolderRefused(
                 f"{directory} is a backup of {self.manifest.group!r}, not of {group!r}", reason="OTHER_BACKUP",
@@ -107,7 +108,7 @@ class _Base:
         """Yield the documents of a shard behind a key, page by page."""
         for file in self._shards[shard].files:
             if file.last_key > key:
-                for page in pages(self._folder, shard, file):
+                for page in pages(self._folder, DOCUMENT_ROWS, shard, file):
                     yield [each for each in page if each.key > key]
 
 
@@ -135,12 +136,7 @@ class _Run:
         self._open_rows = 0
 
     async def run(self) -> Backup:
-        before = self._folder.unfinished()
-        if before is not None and before.group != self._documents.group_name:
-            raise FolderRefused(
-                f"{self._folder.root} has an unfinished backup of {before.group!r}", reason="OTHER_BACKUP",
-                advice="Choose another folder.",
-            )
+        before = self._folder.unfinished(DOCUMENTS, self._documents.group_name)
         self._manifest = self._new(before.pin if before is not None else f"backup-{secrets.token_hex(8)}")
         if before is None:
             self._folder.save_unfinished(self._manifest)   # first the name: a run after a crash takes the pin over
@@ -168,7 +164,7 @@ class _Run:
             if [each.same_cut for each in before.shards] == [each.same_cut for each in shards]:
                 self._manifest.created = before.created
                 for shard, old in zip(shards, before.shards, strict=True):
-                    shard.files = await in_thread(self._good, old)
+                    shard.files = await in_thread(good_files, self._folder, DOCUMENT_ROWS, old)
                     files += len(shard.files)
                 dropped = sum(len(each.files) for each in before.shards) - files
                 self._note(f"goes on with {files} files of an interrupted run" + (
@@ -179,17 +175,6 @@ class _Run:
             self._folder.clear()
         self._folder.save_unfinished(self._manifest)
         return files
-
-    def _good(self, shard: ShardRecord) -> list[FileRecord]:
-        """Return the files of a shard in front of the first that is damaged."""
-        good: list[FileRecord] = []
-        for file in shard.files:
-            try:
-                check_file(self._folder, shard.shard, file, good[-1].last_key if good else b"")
-            except BackupDamaged:
-                break
-            good.append(file)
-        return good
 
     async def _while_leased(self, pin: Pin) -> None:
         """Copy all shards while the lease is renewed; raises NotPinned when the pin ends meanwhile."""
@@ -215,17 +200,7 @@ class _Run:
 
     async def _copy(self, pin: Pin) -> None:
         await self._compare()
-        left = list(reversed(self._manifest.shards))
-
-        async def some() -> None:
-            while left:
-                await self._copy_shard(pin, left.pop())
-
-        tasks = [asyncio.create_task(some()) for _ in range(SHARDS_AT_ONCE)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await cancelled(*tasks)
+        await each(self._manifest.shards, lambda shard: self._copy_shard(pin, shard), SHARDS_AT_ONCE)
 
     async def _compare(self) -> None:
         """Find out what changed since the earlier backup; without it, and where that is unknown, read everything."""
@@ -279,7 +254,7 @@ class _Run:
         return [found[key] for key in taken if key in found]
 
     async def _copy_shard(self, pin: Pin, shard: ShardRecord) -> None:
-        writer: FileWriter | None = None
+        writer: FileWriter[Document] | None = None
         try:
             behind = shard.files[-1].last_key if shard.files else b""
             async with aclosing(self._pages(pin, shard.shard, behind)) as found:
@@ -287,7 +262,8 @@ class _Run:
                     if not page:
                         continue
                     if writer is None:
-                        writer = FileWriter(self._folder, path_of(shard.shard, len(shard.files)))
+                        writer = FileWriter(
+                            self._folder, path_of(DOCUMENTS, shard.shard, len(shard.files)), DOCUMENT_ROWS)
                     await in_thread(writer.write, page)
                     self._progress(len(page))
                     if writer.size >= self._file_bytes:
@@ -303,7 +279,7 @@ class _Run:
         if problems:
             raise BackupMismatch("; ".join(problems), shard=shard.shard)
 
-    async def _finish(self, shard: ShardRecord, writer: FileWriter) -> None:
+    async def _finish(self, shard: ShardRecord, writer: FileWriter[Document]) -> None:
         record = await in_thread(writer.finish)
         async with self._saving:
             shard.files.append(record)

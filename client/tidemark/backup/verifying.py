@@ -7,24 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from ..document import Document
-from .document_rows import MODULUS
+from .cell_rows import CELL_ROWS
+from .document_rows import DOCUMENT_ROWS
 from .errors import BackupDamaged
 from .files import pages
 from .folder import Folder
-from .manifest import FileRecord, Manifest, ShardRecord
+from .manifest import DOCUMENTS, KEYSPACE, FileRecord, Manifest, ShardRecord
+from .rows import MODULUS, Rows
 
 PROBLEMS_MAX = 100
+T = TypeVar("T")
+
+_KINDS: dict[str, Rows[Any]] = {DOCUMENTS: DOCUMENT_ROWS, KEYSPACE: CELL_ROWS}
 
 OnRows = Callable[[int, int], None]
 """Hears of progress: rows done, rows in all."""
 
-OnPage = Callable[[list[Document]], None]
-"""Sees the documents of a page, and may raise."""
+OnPage = Callable[[list[T]], None]
+"""Sees the rows of a page, and may raise."""
 
 
-def verify(directory: Path | str, *, on_rows: OnRows | None = None, on_page: OnPage | None = None) -> Manifest:
+def verify(directory: Path | str, *, on_rows: OnRows | None = None, on_page: OnPage[Any] | None = None) -> Manifest:
     """Return the manifest of a backup whose files are all there and as they were written.
 
     Raises FolderRefused, BackupVersion, BackupDamaged, whose `problems` names up to 100 of them, and what `on_page`
@@ -38,7 +43,7 @@ def verify(directory: Path | str, *, on_rows: OnRows | None = None, on_page: OnP
         problems += problems_of_shard(shard)
         for file, behind in zip(shard.files, [b"", *(each.last_key for each in shard.files)], strict=False):
             try:
-                check_file(folder, shard.shard, file, behind, on_page)
+                check_file(folder, _KINDS[manifest.kind], shard.shard, file, behind, on_page)
             except BackupDamaged as error:
                 problems += error.problems
             done += file.rows
@@ -49,13 +54,25 @@ def verify(directory: Path | str, *, on_rows: OnRows | None = None, on_page: OnP
     return manifest
 
 
+def good_files(folder: Folder, kind: Rows[T], shard: ShardRecord) -> list[FileRecord]:
+    """Return the files of a shard or range in front of the first that is damaged."""
+    good: list[FileRecord] = []
+    for file in shard.files:
+        try:
+            check_file(folder, kind, shard.shard, file, good[-1].last_key if good else b"")
+        except BackupDamaged:
+            break
+        good.append(file)
+    return good
+
+
 def check_file(
-    folder: Folder, shard: int, file: FileRecord, behind: bytes, on_page: OnPage | None = None
+    folder: Folder, kind: Rows[T], shard: int, file: FileRecord, behind: bytes, on_page: OnPage[T] | None = None
 ) -> None:
     """Read a file to its end; raises BackupDamaged, also when it begins at or before the key `behind`."""
     first = True
-    for page in pages(folder, shard, file):
-        if first and page and page[0].key <= behind:
+    for page in pages(folder, kind, shard, file):
+        if first and page and kind.key_of(page[0]) <= behind:
             raise BackupDamaged([f"{file.path} begins before the end of the file in front of it"])
         first = False
         if on_page is not None:

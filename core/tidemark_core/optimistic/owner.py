@@ -157,7 +157,7 @@ def _of_element(
     """A cell up to the clear is void: the clear is stored for it.  A client's add must be above the clear (D58)."""
     if cell.stamp > meta.cleared:
         return judged(standing, origin, held, cell)
-    added = origin.source in (Source.CLIENT, Source.BACKUP) and not cell.dead
+    added = origin.source is Source.CLIENT and not cell.dead
     return Verdict(Fate.BELOW, meta.cleared) if added else STORED
 
 

@@ -115,13 +115,17 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Operate:
-    """A client asks for an operation; the answer is what its generator returns."""
+    """A client asks for an operation; the answer is what its generator returns.
+
+    `source` says whether what it writes is new, or of a backup.
+    """
 
     unit: int
     request: int
     timeout_ms: int
     steps: Steps[Any]
     policy: Policy = STRICT
+    source: Source = Source.CLIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +419,7 @@ class KeyspacePlane:
     def _operate(self, now_ms: int, m: Operate) -> list[Effect]:
         if m.unit not in self.records:
             return [Reply(m.request, Refused(Reason.UNKNOWN_SHARD, f"this node knows no range {self.name(m.unit)}"))]
-        asked = Asked(m.request, m.unit, now_ms + m.timeout_ms, m.policy)
+        asked = Asked(m.request, m.unit, now_ms + m.timeout_ms, m.policy, m.source)
         return self._ran(now_ms, self._coordinator.begin(now_ms, asked, m.steps))
 
     def _assign(self, now_ms: int, unit: int, record: Range) -> list[Effect]:

@@ -482,6 +482,177 @@ class StringsRequest(_message.Message):
 Global___StringsRequest: _TypeAlias = StringsRequest  # noqa: Y015
 
 @_typing.final
+class ArchivedCell(_message.Message):
+    """--- backups: cells of Strings, elements and clears, also dead ones, with their stamps"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    place: _builtins.bytes
+    """of its row, as nodes have it"""
+    row: _builtins.bytes
+    """a row with this cell alone"""
+    def __init__(
+        self,
+        *,
+        place: _builtins.bytes = ...,
+        row: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["place", b"place", "row", b"row"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchivedCell: _TypeAlias = ArchivedCell  # noqa: Y015
+
+@_typing.final
+class CellsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    COUNT_MAX_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    range: _builtins.int
+    """its index in the keyspace"""
+    first: _builtins.bytes
+    """`next` of the page before; empty: the first page"""
+    count_max: _builtins.int
+    """of rows to read, as of ElementsRequest"""
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        range: _builtins.int = ...,
+        first: _builtins.bytes = ...,
+        count_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_max", b"count_max", "first", b"first", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id", "range", b"range"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellsRequest: _TypeAlias = CellsRequest  # noqa: Y015
+
+@_typing.final
+class CellsPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    FLOOR_MS_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    next: _builtins.bytes
+    """unset: this is the last one"""
+    floor_ms: _builtins.int
+    """deletes up to here may be left out"""
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedCell]:
+        """in their order; of about 4 MiB at most.  A page may be empty and have `next`"""
+
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        cells: _abc.Iterable[Global___ArchivedCell] | None = ...,
+        next: _builtins.bytes | None = ...,
+        floor_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "next", b"next"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "cells", b"cells", "floor_ms", b"floor_ms", "next", b"next", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+
+Global___CellsPage: _TypeAlias = CellsPage  # noqa: Y015
+
+@_typing.final
+class ImportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedCell]:
+        """1 to 1000, of keys of one range"""
+
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        cells: _abc.Iterable[Global___ArchivedCell] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportRequest: _TypeAlias = ImportRequest  # noqa: Y015
+
+@_typing.final
+class RefusedCell(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """in the request"""
+    outcome: _builtins.str
+    """"below" a floor or promises, or from the "future" """
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        outcome: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedCell: _TypeAlias = RefusedCell  # noqa: Y015
+
+@_typing.final
+class Imported(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    """"ok": a write quorum has stored all but those that are refused"""
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedCell]: ...
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        refused: _abc.Iterable[Global___RefusedCell] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "refused", b"refused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Imported: _TypeAlias = Imported  # noqa: Y015
+
+@_typing.final
 class ExplainKeyRequest(_message.Message):
     """--- for people: nothing of it is a promise"""
 

@@ -84,6 +84,16 @@ class KeyspacesStub:
                 request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.FromString,
                 _registered_method=True)
+        self.Cells = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/Cells',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsPage.FromString,
+                _registered_method=True)
+        self.Import = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/Import',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.ImportRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.Imported.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/tidemark.v1.Keyspaces/Explain',
                 request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.ExplainKeyRequest.SerializeToString,
@@ -164,6 +174,20 @@ class KeyspacesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Cells(self, request, context):
+        """of one range as owners hold them, for a backup (D82)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Import(self, request, context):
+        """cells of a backup as they were (D83); it may be repeated
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """what every node has of a key, and why a read shows what it shows
         """
@@ -230,6 +254,16 @@ def add_KeyspacesServicer_to_server(servicer, server):
                     servicer.Strings,
                     request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.SerializeToString,
+            ),
+            'Cells': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cells,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsPage.SerializeToString,
+            ),
+            'Import': grpc.unary_unary_rpc_method_handler(
+                    servicer.Import,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.ImportRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.Imported.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -512,6 +546,60 @@ class Keyspaces:
             '/tidemark.v1.Keyspaces/Strings',
             tidemark__wire_dot_v1_dot_keyspaces__pb2.StringsRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_keyspaces__pb2.KeyspacePage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cells(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/Cells',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.CellsPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Import(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/Import',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.ImportRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.Imported.FromString,
             options,
             channel_credentials,
             insecure,

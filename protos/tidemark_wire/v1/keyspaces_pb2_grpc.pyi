@@ -37,6 +37,10 @@ class KeyspacesStub:
     """all elements of a key"""
     Strings: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.StringsRequest, _keyspaces_pb2.KeyspacePage]
     """the Strings of one range; pages are not isolated"""
+    Cells: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.CellsRequest, _keyspaces_pb2.CellsPage]
+    """of one range as owners hold them, for a backup (D82)"""
+    Import: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.ImportRequest, _keyspaces_pb2.Imported]
+    """cells of a backup as they were (D83); it may be repeated"""
     Explain: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.ExplainKeyRequest, _keyspaces_pb2.KeyExplained]
     """what every node has of a key, and why a read shows what it shows"""
     Ranges: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.RangesRequest, _keyspaces_pb2.RangesPage]
@@ -117,6 +121,22 @@ class KeyspacesServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_keyspaces_pb2.StringsRequest, _abc.Awaitable[_keyspaces_pb2.KeyspacePage]],
     ) -> _abc.Awaitable[_keyspaces_pb2.KeyspacePage]:
         """the Strings of one range; pages are not isolated"""
+
+    @_abc_1.abstractmethod
+    def Cells(
+        self,
+        request: _keyspaces_pb2.CellsRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.CellsRequest, _abc.Awaitable[_keyspaces_pb2.CellsPage]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.CellsPage]:
+        """of one range as owners hold them, for a backup (D82)"""
+
+    @_abc_1.abstractmethod
+    def Import(
+        self,
+        request: _keyspaces_pb2.ImportRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.ImportRequest, _abc.Awaitable[_keyspaces_pb2.Imported]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.Imported]:
+        """cells of a backup as they were (D83); it may be repeated"""
 
     @_abc_1.abstractmethod
     def Explain(

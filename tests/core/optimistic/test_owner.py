@@ -157,9 +157,8 @@ def test_d58_an_add_at_or_below_a_clear_is_refused_and_void_cells_of_others_are_
     meta, row = Meta(stamp(70), stamp(70)), {A: live(4, stamp(70), b"x")}
 
     assert Taken(Verdict(Fate.BELOW, stamp(70))) == take_element(OWNER, of(Source.CLIENT), {}, meta, row)
-    assert Fate.BELOW is take_element(OWNER, of(Source.BACKUP), {}, meta, row).verdict.fate
-    assert Taken(STORED) == take_element(OWNER, of(Source.HINT), {}, meta, row)
-    assert Taken(STORED) == take_element(OWNER, of(Source.OWNER), {}, meta, row)
+    for source in (Source.HINT, Source.BACKUP, Source.OWNER):
+        assert Taken(STORED) == take_element(OWNER, of(source), {}, meta, row)
     above = {B: live(1, stamp(71, B))}
     assert Taken(STORED, element=above, meta=Meta(stamp(70), stamp(71, B))) == take_element(
         OWNER, of(Source.OWNER), {}, meta, {**row, **above})
