@@ -18,7 +18,7 @@ from .rooms import PLAIN, Room, lazy, stub
 from .running import run_app
 
 ROOMS = {
-    "demo": Room("demo.command", "demo", 
+    "demo": Room("demo.command", "demo",
         "Lose a leader, swap a node, kill a sender and owners, pause a majority, lose nothing: in about a minute."),
     "dev": Room("dev", "dev_app", "Run a whole cluster on this machine, for development."),
     "append": Room("appends", "append", "Append the lines of FILE, one record each."),

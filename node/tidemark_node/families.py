@@ -15,7 +15,7 @@ from tidemark_core.documents.rows import BYSEQ, DOCS, EFFECTS, EXPIRY, PINNED, P
 from tidemark_core.documents.rows import FAMILIES as DOCUMENTS
 from tidemark_core.optimistic.deleting import DELETED
 from tidemark_core.optimistic.hinting.keeping import HINTS, PROMISES
-from tidemark_core.optimistic.holding.layout import ELEMENTS, METAS, STRINGS
+from tidemark_core.optimistic.holding.layout import ELEMENTS, METAS, RETRACTED, STRINGS
 from tidemark_core.replication.floors import FLOORS
 from tidemark_core.replication.producer_rows import PRODUCERS
 
@@ -53,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(STRINGS, "keyspace_strings", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
     Family(METAS, "keyspace_keys", bloom_bits=10),
     Family(ELEMENTS, "keyspace_elements", write_buffer_bytes=WRITE_BUFFER_BYTES // 4, bloom_bits=10, compressed=True),
+    Family(RETRACTED, "keyspace_retracted", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
     Family(HINTS, "keyspace_hints", compressed=True),
     Family(PROMISES, "keyspace_promises", write_buffer_bytes=64 << 10, table_bytes=16 << 20),
     Family(DELETED, "keyspaces_deleted", write_buffer_bytes=64 << 10, table_bytes=16 << 20),

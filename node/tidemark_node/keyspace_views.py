@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidemark_core.base.ids import Member
-from tidemark_core.optimistic.cells import Place, Sort
+from tidemark_core.optimistic.cells import Place, Sort, encode_place
 from tidemark_core.optimistic.coordinating.inspecting import Inspection, winner_of
+from tidemark_core.optimistic.coordinating.retracting import Futures, Repaired
 from tidemark_core.optimistic.inspection import Block, RangeReport
 from tidemark_core.optimistic.messages import Inspected, Seen
 from tidemark_core.optimistic.stamps import Stamp
 from tidemark_wire.codecs import member_to_proto
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
-_SORTS = {Sort.STRING: "string", Sort.META: "clear", Sort.ELEMENT: "element"}
+_SORTS = {Sort.STRING: "string", Sort.META: "clear", Sort.ELEMENT: "element", Sort.RETRACTED: "retracted"}
 
 
 def stamp_of(stamp: Stamp) -> wire.KeyspaceStamp:
@@ -54,6 +55,20 @@ def _cell(seen: Seen) -> wire.SeenCell:
         sort=_SORTS[seen.place.sort], stamp=stamp_of(seen.stamp), dead=seen.dead, expires_at_ms=seen.expires_at_ms,
         value_bytes=seen.size, value_digest=seen.digest, n=seen.n, actor_node=actor.node if actor is not None else "",
         actor_start=actor.start if actor is not None else b"")
+
+
+def futures_page(page: Futures, now_ms: int) -> wire.FuturesPage:
+    """Return a page of keys with stamps from the future."""
+    return wire.FuturesPage(
+        outcome=page.outcome.value, now_ms=now_ms, next=encode_place(page.behind) if page.behind is not None else None,
+        keys=[wire.FutureKey(key=key, stamp=stamp_of(stamp), elements=elements) for key, stamp, elements in page.found])
+
+
+def future_repaired(done: Repaired) -> wire.FutureRepaired:
+    """Return the answer to a repair of one key."""
+    return wire.FutureRepaired(
+        outcome=done.outcome.value, missing=map(member_to_proto, done.missing),
+        replaced=[wire.ReplacedStamp(was=stamp_of(was), became=stamp_of(became)) for was, became in done.stamps])
 
 
 def ranges_page(

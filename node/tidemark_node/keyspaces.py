@@ -18,12 +18,14 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import KEYSPACE_PLANE
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.optimistic.archive import Archived, decoded, place_of
-from tidemark_core.optimistic.cells import NEVER, Place, Row, Sort
+from tidemark_core.optimistic.cells import NEVER, Place, Row, Sort, decode_place
 from tidemark_core.optimistic.coordinating import operations
 from tidemark_core.optimistic.coordinating.archiving import CellsPage, Imported, import_cells, read_cells
 from tidemark_core.optimistic.coordinating.inspecting import Inspection, inspect
 from tidemark_core.optimistic.coordinating.operations import Page, Steps, Value
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.coordinating.reading import Repair
+from tidemark_core.optimistic.coordinating.retracting import Futures, Repaired, futures, repair_future
 from tidemark_core.optimistic.coordinating.running import STRICT, Policy
 from tidemark_core.optimistic.coordinating.writing import Done
 from tidemark_core.optimistic.owner import Source
@@ -32,12 +34,13 @@ from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VAL
 from tidemark_core.optimistic.stamps import ZERO
 from tidemark_core.optimistic.storing import of_element, of_string
 from tidemark_wire.identity import Role
+from tidemark_wire.optimistic import OWNERS_MAX
 from tidemark_wire.v1 import keyspaces_pb2 as wire
 
 from .access import Access
 from .budgets import Budgets
 from .driver import RELOADING, STOPPING, Driver
-from .keyspace_views import explained, ranges_page, stamp_of
+from .keyspace_views import explained, future_repaired, futures_page, ranges_page, stamp_of
 from .methods import KEYSPACE, Method, Shape
 from .metrics import Metrics
 from .rings import TTL_MAX_MS, Keyspace, Rings
@@ -338,6 +341,27 @@ class KeyspaceCalls:
             self._driver.core.me, self._driver.now_ms(), first, reports, next_ if next_ < behind else None)
         return await self._sent(call, context, page)
 
+    @_answering
+    async def futures(self, request: Any, context: Any) -> bytes:
+        """Handler of one page of the keys of a range with stamps from the future, as all owners have them."""
+        call = await self._call("Futures", request, context)
+        unit = call.unit_at(request.range)
+        first = _first_future(request.first)
+        steps = futures(first, self._latest_ms, _count_max(request))
+        everyone = call._replace(policy=Policy(Repair.OFF, r=OWNERS_MAX))
+        [page] = await self._all(everyone, [unit], [steps], [PAGE_BYTES])
+        return await self._sent(call, context, futures_page(page, self._driver.now_ms()))
+
+    @_answering
+    async def repair_future(self, request: Any, context: Any) -> wire.FutureRepaired:
+        """Handler of the replacement of the stamps of a String that are from the future (D84)."""
+        call = await self._call("RepairFuture", request, context)
+        steps = repair_future(request.key, self._latest_ms)
+        return future_repaired(await self._of_key(call, request.key, steps, EXPLAIN_BYTES))
+
+    def _latest_ms(self) -> int:
+        return self._driver.now_ms() + self._plane.limits.skew_ms
+
     @property
     def _plane(self) -> KeyspacePlane:
         return cast("KeyspacePlane", self._driver.core.planes[KEYSPACE_PLANE])
@@ -433,15 +457,21 @@ class KeyspaceCalls:
             request_bytes_max=REQUEST_BYTES_MAX),
         _read("Keyspaces.Explain", handler=explain, request=wire.ExplainKeyRequest, response=wire.KeyExplained),
         _read("Keyspaces.Ranges", handler=ranges, request=wire.RangesRequest, response=wire.RangesPage),
+        _read("Keyspaces.Futures", handler=futures, request=wire.FuturesRequest, response=wire.FuturesPage),
+        _write(
+            "Keyspaces.RepairFuture", handler=repair_future, request=wire.RepairFutureRequest,
+            response=wire.FutureRepaired),
     )
 
 
-_GIVEN_UP: dict[str, Value | Page | CellsPage | Done | Imported | Inspection] = {
+_GIVEN_UP: dict[str, Value | Page | CellsPage | Done | Imported | Inspection | Futures | Repaired] = {
     **dict.fromkeys(("Get", "GetDel", "GetElement"), Value(Outcome.UNKNOWN)),
     **dict.fromkeys(("Elements", "Strings"), Page(Outcome.UNKNOWN)),
     **dict.fromkeys(("Set", "Unset", "Put", "Remove", "Clear"), Done(Outcome.UNKNOWN, ZERO, ())),
     "Cells": CellsPage(Outcome.UNKNOWN),
     "Import": Imported(Outcome.UNKNOWN),
+    "Futures": Futures(Outcome.UNKNOWN),
+    "RepairFuture": Repaired(Outcome.UNKNOWN),
     "Explain": Inspection(Outcome.UNKNOWN, BLANK, {}, ()),
 }
 
@@ -482,6 +512,17 @@ def _imported(cell: Any, field: str) -> tuple[Place, Row]:
         return decoded(Archived(cell.place, cell.row))
     except RemoteViolation as error:
         raise _Invalid(f"{field}: {error}") from error
+
+
+def _first_future(first: bytes) -> Place:
+    """Return the place that a page of `Futures` begins at."""
+    try:
+        place = decode_place(first) if first else Place(Sort.RETRACTED, b"")
+    except RemoteViolation:
+        raise _Invalid("first: it is not the `next` of a page before") from None
+    if place.sort is Sort.ELEMENT or len(place.key) > KEY_BYTES_MAX + 1:
+        raise _Invalid("first: it is not the `next` of a page before")
+    return place
 
 
 def _count_max(request: Any) -> int:

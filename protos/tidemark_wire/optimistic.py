@@ -17,7 +17,9 @@ from tidemark_core.optimistic import deleting, floors, messages, moving
 from tidemark_core.optimistic.cells import (
     Meta,
     Place,
+    Retracted,
     Row,
+    Sort,
     StringCell,
     decode_element,
     decode_place,
@@ -124,6 +126,8 @@ def _checked(row: Row) -> Row:
             cells = [(row.stamp, row.value)]
         case Meta():
             cells = [(row.cleared, b""), (row.greatest, b"")]
+        case Retracted():
+            cells = [(stamp, b"") for each in row.stamps for stamp in each]
         case _:
             cells = [(cell.stamp, cell.value) for cell in row.values()]
     for stamp, value in cells:
@@ -135,6 +139,13 @@ def _checked(row: Row) -> Row:
 def _placed(proto: optimistic_pb2.Row | optimistic_pb2.Keep) -> tuple[Place, Row]:
     place = _place(proto.place)
     return place, _checked(decode_row(place.sort, proto.row))
+
+
+def _kept(proto: optimistic_pb2.Keep) -> Row:
+    place, row = _placed(proto)
+    if place.sort is Sort.RETRACTED:
+        raise RemoteViolation("a node is asked to keep what was taken back, which owners alone have")
+    return row
 
 
 def _row_to_proto(pair: tuple[Place, Row]) -> optimistic_pb2.Row:
@@ -324,8 +335,7 @@ _TIME = _plain(_time)
 _AT = _plain(_at)
 _AT_OR_NONE: Field = (set_some, get_optional(_at))
 _PLACE = _written(encode_place, _place)
-_KEPT_ROW: Field = (
-    lambda proto, name, row: setattr(proto, name, encode_row(row)), lambda proto, name: _placed(proto)[1])
+_KEPT_ROW: Field = (lambda proto, name, row: setattr(proto, name, encode_row(row)), lambda proto, name: _kept(proto))
 _BOUND_OR_NONE: Field = (
     lambda proto, name, place: set_some(proto, name, None if place is None else encode_place(place)),
     get_optional(_bound),
@@ -364,6 +374,9 @@ def _set_change(proto: optimistic_pb2.Store, name: str, change: messages.Change)
             proto.clear.MergeFrom(optimistic_pb2.ClearWrite(key=key, cleared=_stamp_to_proto(cleared)))
         case messages.RowsWrite(rows):
             proto.rows.MergeFrom(optimistic_pb2.RowsWrite(rows=map(_row_to_proto, rows)))
+        case messages.RetractWrite(key, was, became):
+            proto.retract.MergeFrom(optimistic_pb2.RetractWrite(
+                key=key, was=_stamp_to_proto(was), became=_stamp_to_proto(became)))
 
 
 def _get_change(proto: optimistic_pb2.Store, name: str) -> messages.Change:
@@ -376,6 +389,9 @@ def _get_change(proto: optimistic_pb2.Store, name: str) -> messages.Change:
             return messages.ClearWrite(_key(proto.clear.key), _STAMP[1](proto.clear, "cleared"))
         case "rows":
             return messages.RowsWrite(_ROWS[1](proto.rows, "rows"))
+        case "retract":
+            was, became = (_STAMP[1](proto.retract, name) for name in ("was", "became"))
+            return messages.RetractWrite(_key(proto.retract.key), was, became)
         case _:
             raise FormatTooNew("a store carries a change that is not known to this build")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import grpc.aio
 import pytest
@@ -20,7 +20,7 @@ from tidemark_core.optimistic.cells import StringCell, encode_string
 from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.coordinating.running import STRICT, Policy
 from tidemark_core.optimistic.owner import Source
-from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, Operate
+from tidemark_core.optimistic.plane import Assign, Cluster, KeyspaceLimits, KeyspacePlane, Operate
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, range_of
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tidemark_core.optimistic.stamps import Stamp
@@ -80,6 +80,7 @@ class Client:
         "GetElement": wire.ElementRequest, "Elements": wire.ElementsRequest, "Clear": wire.KeyRequest,
         "Strings": wire.StringsRequest, "Cells": wire.CellsRequest, "Import": wire.ImportRequest,
         "Explain": wire.ExplainKeyRequest, "Ranges": wire.RangesRequest,
+        "Futures": wire.FuturesRequest, "RepairFuture": wire.RepairFutureRequest,
     }
 
     def __init__(self, opened: grpc.aio.Channel) -> None:
@@ -343,6 +344,41 @@ async def test_people_see_owners_that_are_away_and_since_when(client: Client, no
     assert "tidemark_keyspace_exchange_oldest_age_seconds 0.0" not in generate_latest(node.metrics.registry).decode()
 
 
+async def test_d84_stamps_from_the_future_are_found_and_replaced(
+    client: Client, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = cast("KeyspacePlane", node.driver.core.planes[KEYSPACE_PLANE])
+    clock, now_ms = plane._clock, node.driver.now_ms()
+    with monkeypatch.context() as ahead:
+        ahead.setattr(clock, "_skew_ms", 100_000)
+        clock.saw(Stamp(now_ms + 90_000, 0, "a", bytes(8)), now_ms)
+        assert ["ok"] == await client.set((b"k", b"ahead"))
+        await client.call("Put", key=b"k", element=b"e")
+    clock._ms = 0
+    assert ["unknown"] == await client.set((b"k", b"new"), timeout=0.4)
+    index = range_of(b"k", RANGES)
+    page = await client.call("Futures", range=index)
+    assert [(b"k", False), (b"k", True)] == [(each.key, each.elements) for each in page.keys]
+    assert page.keys[0].stamp.ms > page.now_ms + 80_000 and not page.HasField("next")
+    first = await client.call("Futures", range=index, count_max=1)
+    rest = await client.call("Futures", range=index, first=first.next)
+    assert [[False], [True]] == [[each.elements for each in shown.keys] for shown in (first, rest)]
+
+    done = await client.call("RepairFuture", key=b"k")
+    assert ("elements", 0) == (done.outcome, len(done.missing))
+    [replaced] = done.replaced
+    assert replaced.was == page.keys[0].stamp and replaced.became.ms < page.now_ms + 10_000
+    assert [("ok", b"ahead")] == await client.get(b"k")
+    assert ["ok"] == await client.set((b"k", b"new")) and [("ok", b"new")] == await client.get(b"k")
+    assert [True] == [each.elements for each in (await client.call("Futures", range=index)).keys]
+    found = await client.call("Explain", key=b"k")
+    assert {("retracted", True), ("string", False)} == {(each.sort, each.dead) for each in found.nodes[0].cells}
+
+    await push(node, shard_map(node.me, *AWAY, w=2))
+    done = await client.call("RepairFuture", key=b"l")
+    assert ("unknown", ["b", "c"]) == (done.outcome, [each.node for each in done.missing])
+
+
 async def test_people_see_why_an_element_is_shown(client: Client, node: Node) -> None:
     await client.call("Put", key=b"k", element=b"e", value=b"v")
     found = await client.call("Explain", key=b"k", element=b"e")
@@ -462,6 +498,11 @@ CELL = wire.ArchivedCell(
     ("Explain", {"key": b"k", "element": LONG}, Reason.INVALID_SPEC, "element: 1025 bytes"),
     ("Explain", {"keyspace": "other", "key": b"k"}, Reason.UNKNOWN_KEYSPACE, "keyspace 'other' is not in shard map"),
     ("Ranges", {"first": RANGES}, Reason.INVALID_SPEC, "first: 4, the keyspace has ranges 0 to 3"),
+    ("Futures", {"range": RANGES}, Reason.INVALID_SPEC, "range: 4, the keyspace has ranges 0 to 3"),
+    ("Futures", {"count_max": 1001}, Reason.INVALID_SPEC, "count_max: 1001, must be at most 1000"),
+    ("Futures", {"first": b"\7k"}, Reason.INVALID_SPEC, "first: it is not the `next` of a page before"),
+    ("Futures", {"first": b"\3k\0\0"}, Reason.INVALID_SPEC, "first: it is not the `next` of a page before"),
+    ("RepairFuture", {"key": b""}, Reason.INVALID_SPEC, "key: 0 bytes"),
     ("Ranges", {"count_max": 257}, Reason.INVALID_SPEC, "count_max: 257, must be at most 256"),
 ])
 async def test_what_is_wrong_is_refused_by_its_field_and_changes_nothing(

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from tidemark_core.base.errors import FormatTooNew, RemoteViolation
 from tidemark_core.base.ids import KEYSPACE_PLANE, LOG_PLANE, Address, Member
 from tidemark_core.optimistic import deleting, floors, messages, moving
-from tidemark_core.optimistic.cells import ElementCell, Meta, Place, Row, Sort, StringCell, encode_place
+from tidemark_core.optimistic.cells import (
+    ElementCell,
+    Meta,
+    Place,
+    Retracted,
+    Retraction,
+    Row,
+    Sort,
+    StringCell,
+    encode_place,
+)
 from tidemark_core.optimistic.exchanging import messages as exchanging
 from tidemark_core.optimistic.exchanging.giving import BUCKETS, PARTS_MAX
 from tidemark_core.optimistic.exchanging.tree import DIGESTS, END, UNKNOWN, Part, Tally
@@ -54,11 +64,14 @@ strings = st.builds(StringCell, stamps, st.booleans(), times, values)
 metas = st.builds(Meta, stamps, stamps)
 cells = st.builds(ElementCell, st.integers(1, 1 << 62), st.booleans(), stamps, times, values)
 elements = st.dictionaries(st.builds(Actor, words, starts), cells, max_size=3)
-placed: st.SearchStrategy[tuple[Place, Row]] = st.one_of(
+taken_back = st.dictionaries(stamps, stamps, max_size=3).map(
+    lambda became: Retracted(tuple(Retraction(*each) for each in sorted(became.items()))))
+keepable: st.SearchStrategy[tuple[Place, Row]] = st.one_of(
     st.tuples(st.builds(Place, st.just(Sort.STRING), keys, st.just(b"")), strings),
     st.tuples(st.builds(Place, st.just(Sort.META), keys, st.just(b"")), metas),
     st.tuples(st.builds(Place, st.just(Sort.ELEMENT), keys, names), elements),
 )
+placed = keepable | st.tuples(st.builds(Place, st.just(Sort.RETRACTED), keys, st.just(b"")), taken_back)
 places = placed.map(lambda pair: pair[0])
 rows = st.lists(placed, max_size=3).map(tuple)
 owners = st.builds(
@@ -78,13 +91,14 @@ changes = st.one_of(
     st.builds(messages.ElementWrite, keys, names, elements.filter(len), st.just(True)),
     st.builds(messages.ClearWrite, keys, stamps),
     st.builds(messages.RowsWrite, rows),
+    st.builds(messages.RetractWrite, keys, stamps, stamps),
 )
 head = (unsigned, unsigned, times, unsigned, unsigned)
 some_seen = st.lists(st.builds(
     messages.Seen, places, stamps, st.booleans(), times, unsigned, unsigned, unsigned,
     st.none() | st.builds(Actor, words, starts)), max_size=3).map(tuple)
 span = st.builds(messages.Span, places, places, st.integers(0, optimistic.SPAN_ROWS_MAX))
-kept = placed.flatmap(lambda pair: st.builds(messages.Keep, unsigned, unsigned, unsigned, *map(st.just, pair)))
+kept = keepable.flatmap(lambda pair: st.builds(messages.Keep, unsigned, unsigned, unsigned, *map(st.just, pair)))
 
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     messages.Store: st.builds(messages.Store, *head, st.sampled_from(Source), changes),
@@ -179,6 +193,7 @@ def test_what_simulated_nodes_send_passes_the_wire(monkeypatch: pytest.MonkeyPat
 
 TOO_LONG = Place(Sort.STRING, LONG_KEY + b"k")
 STRING = Place(Sort.STRING, b"k")
+TAKEN_BACK = Place(Sort.RETRACTED, b"k")
 HEAD = (3, 4, 9, 5, 1)
 LOAD = messages.Load(*HEAD, (STRING,))
 MANY = optimistic.ROWS_MAX + 1
@@ -225,6 +240,11 @@ def of_value(value: bytes) -> Row:
      "bounds a span has 1026"),
     (messages.LoadAnswer(*HEAD, ((STRING, CELL),) * MANY), "rows has 16385 items"),
     (messages.LoadAnswer(*HEAD, behind=Place(Sort.STRING, LONG_KEY + b"kk")), "bounds a span has 1026"),
+    (stored(messages.RetractWrite(LONG_KEY + b"k", SAID)), "a key has 1025 bytes"),
+    (stored(messages.RetractWrite(b"k", SAID._replace(ms=LATE))), "a time is"),
+    (stored(messages.RetractWrite(b"k", SAID, SAID._replace(ms=LATE))), "a time is"),
+    (stored(messages.RowsWrite(((TAKEN_BACK, Retracted((Retraction(SAID, SAID._replace(ms=LATE)),))),))), "a time is"),
+    (messages.Keep(3, 5, 1, TAKEN_BACK, Retracted()), "which owners alone have"),
     (messages.Keep(3, 5, 1, TOO_LONG, CELL), "a key has 1025 bytes"),
     (messages.Keep(3, 5, 1, STRING, CELL._replace(value=LONG_VALUE + b"v")), "a value has 1048577 bytes"),
     (messages.Inspect(3, 5, (STRING,) * (optimistic.INSPECTED_PLACES_MAX + 1)), "places has 9 items"),

@@ -31,6 +31,7 @@ D80 A member that left keeps the record
 D81 A keyspace goes by the operator's word
 D82 A backup has no cut
 D83 A restore is an import from outside
+D84 A stamp from the future is taken back at all owners
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what
 they show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `records` their stored form,
@@ -40,7 +41,7 @@ has writes, reads and backups at their coordinator, `exchanging` is how owners b
 change, `mover` the operator's machine that moves ranges, `raising` its part that raises floors, `floors` how
 tombstones go, `deleting` how keyspaces go, `settings` the bounds of a keyspace, `holding` is one range at one member
 with its rows, `hinting` has what a node keeps for owners, `repairing` says which range is compared next, `pacing`
-bounds its bytes, `inspection` has what people see, `plane` has all ranges of a node, `sizes` bounds keys and values.
-All of it is pure.
+bounds its bytes, `retracting` takes stamps from the future back, `inspection` has what people see, `plane` has all
+ranges of a node, `sizes` bounds keys and values.  All of it is pure.
 Stays out: disks, links and timers.
 """

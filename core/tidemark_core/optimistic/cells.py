@@ -4,6 +4,7 @@
     String    a key                       one cell
     Element   a key and an element        one cell for each actor that wrote the element
     Meta      a key with elements         the stamp of the last clear, and the greatest stamp of any element
+    Retracted a key                       stamps of its String that others stand in for
 
 An element is a member of a Set or a field of a Map.  The bytes of a row depend on what it holds alone, so that owners
 with equal rows have equal bytes.  Stays out: which of two cells wins (`merge`), where a row lies in the store.
@@ -64,12 +65,26 @@ class Meta(NamedTuple):
     greatest: Stamp = ZERO
 
 
-Row = StringCell | Element | Meta
+class Retraction(NamedTuple):
+    """A stamp from the future, and the one that stands in for it; ZERO: no member may replace it yet (D84)."""
+
+    was: Stamp
+    became: Stamp = ZERO
+
+
+class Retracted(NamedTuple):
+    """The stamps of a String that are taken back, each once and in their order (D84)."""
+
+    stamps: tuple[Retraction, ...] = ()
+
+
+Row = StringCell | Element | Meta | Retracted
 
 
 class Sort(IntEnum):
-    """The sort of a row.  Rows of one sort lie together."""
+    """The sort of a row.  Rows of one sort lie together; an exchange takes retractions before Strings (D84)."""
 
+    RETRACTED = 0
     STRING = 1
     META = 2
     ELEMENT = 3
@@ -116,6 +131,8 @@ def encode_row(row: Row) -> bytes:
             return encode_string(row)
         case Meta():
             return encode_meta(row)
+        case Retracted():
+            return encode_retracted(row)
         case _:
             return encode_element(row)
 
@@ -129,6 +146,8 @@ def decode_row(sort: Sort, data: bytes) -> Row:
             return decode_meta(data)
         case Sort.ELEMENT:
             return decode_element(data)
+        case Sort.RETRACTED:
+            return decode_retracted(data)
 
 
 def encode_string(cell: StringCell) -> bytes:
@@ -183,6 +202,23 @@ def decode_meta(data: bytes) -> Meta:
     meta = Meta(reader.stamp(), reader.stamp())
     reader.end()
     return meta
+
+
+def encode_retracted(row: Retracted) -> bytes:
+    return _COUNT.pack(len(row.stamps)) + b"".join(_stamp(was) + _stamp(became) for was, became in row.stamps)
+
+
+def decode_retracted(data: bytes) -> Retracted:
+    """Read `encode_retracted`; raises RemoteViolation when it is cut short or too long, or out of order."""
+    reader = _Reader(data, "row of retractions")
+    (count,) = reader.take(_COUNT)
+    stamps: list[Retraction] = []
+    for _ in range(count):
+        stamps.append(Retraction(reader.stamp(), reader.stamp()))
+        if len(stamps) > 1 and stamps[-2].was >= stamps[-1].was:
+            raise RemoteViolation("the stamps of a row of retractions are out of order")
+    reader.end()
+    return Retracted(tuple(stamps))
 
 
 def _stamp(stamp: Stamp) -> bytes:

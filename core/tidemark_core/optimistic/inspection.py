@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from xxhash import xxh3_64_intdigest
 
 from ..base.ids import Member
-from .cells import NEVER, Meta, Place, Row, StringCell
+from .cells import NEVER, Meta, Place, Retracted, Row, StringCell
 from .messages import Inspect, Inspected, Part, Seen
 from .ring import Range
 from .stamps import ZERO
@@ -98,8 +98,8 @@ def part_of(standing: Standing) -> Part:
 def inspected(
     m: Inspect, record: Range, facts: Facts, standing: Standing | None = None, held: Mapping[Place, Row] | None = None
 ) -> Inspected:
-    """Answer an inspection; `record` is what the node knows, `standing` and `held` are what it holds."""
-    cells = [cell for place in m.places if (row := (held or {}).get(place)) is not None for cell in seen(place, row)]
+    """Answer an inspection; `record` is what the node knows, `standing` and `held` are what it holds there."""
+    cells = [cell for place, row in (held or {}).items() for cell in seen(place, row)]
     shown, shown_hints = _newest(cells), _newest(facts.hints)
     return Inspected(
         m.range, m.operation, part_of(standing) if standing is not None else Part.NONE, record.version,
@@ -115,6 +115,9 @@ def seen(place: Place, row: Row) -> Iterator[Seen]:
         case Meta():
             if row.cleared != ZERO:
                 yield Seen(place, row.cleared, True, NEVER, *_of_value(b""))
+        case Retracted():
+            for was, became in row.stamps:
+                yield Seen(place, was, became != ZERO, NEVER, *_of_value(b""))
         case _:
             for actor, cell in row.items():
                 yield Seen(

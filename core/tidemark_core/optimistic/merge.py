@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .cells import NEVER, Element, ElementCell, Meta, Row, StringCell
+from .cells import NEVER, Element, ElementCell, Meta, Retracted, Retraction, Row, StringCell
 from .stamps import ZERO, Stamp
 
 
@@ -31,6 +31,14 @@ def merge_metas(one: Meta, other: Meta) -> Meta:
     return Meta(max(one.cleared, other.cleared), max(one.greatest, other.greatest))
 
 
+def merge_retracted(one: Retracted, other: Retracted) -> Retracted:
+    """Return the stamps that either has taken back, each with the one that stands in for it where it is known (D84)."""
+    became = dict(one.stamps)
+    for was, stamp in other.stamps:
+        became[was] = max(became.get(was, ZERO), stamp)
+    return Retracted(tuple(Retraction(*each) for each in sorted(became.items())))
+
+
 def merge_rows(one: Row, other: Row) -> Row:
     """Merge two rows of one place."""
     match one, other:
@@ -38,6 +46,8 @@ def merge_rows(one: Row, other: Row) -> Row:
             return merge_strings(one, other)
         case Meta(), Meta():
             return merge_metas(one, other)
+        case Retracted(), Retracted():
+            return merge_retracted(one, other)
         case dict(), dict():
             return merge_elements(one, other)
     raise TypeError(f"rows of one place are of one sort, not {type(one).__name__} and {type(other).__name__}")
@@ -50,8 +60,16 @@ def greatest(row: Row) -> Stamp:
             return row.stamp
         case Meta():
             return max(row)
+        case Retracted():
+            return max((became for _, became in row.stamps), default=ZERO)
         case _:
             return max((cell.stamp for cell in row.values()), default=ZERO)
+
+
+def replaced(cell: StringCell, retracted: Retracted) -> StringCell:
+    """Return the cell with the stamp that stands in for its own, where there is one (D84)."""
+    became = next((became for was, became in retracted.stamps if was == cell.stamp), ZERO)
+    return cell if became == ZERO else cell._replace(stamp=became)
 
 
 # --- what a row shows ---------------------------------------------------------------------------------------
@@ -99,6 +117,12 @@ def collected_meta(meta: Meta, floor_ms: int) -> Meta | None:
     if max(meta).ms <= floor_ms:
         return None
     return meta if meta.cleared.ms > floor_ms else Meta(greatest=meta.greatest)
+
+
+def collected_retracted(row: Retracted, floor_ms: int) -> Retracted | None:
+    """Return what is taken back above the floor, None where that is nothing: no cell comes from below it (D84)."""
+    left = tuple(each for each in row.stamps if each.was.ms > floor_ms)
+    return Retracted(left) if left else None
 
 
 def _expired(cell: StringCell | ElementCell, now_ms: int) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .cells import Element, Place, Row, StringCell
 from .owner import Fate, Source, Verdict
 from .ring import Range
-from .stamps import Actor, Stamp
+from .stamps import ZERO, Actor, Stamp
 
 # --- changes ------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,16 @@ class RowsWrite:
     rows: tuple[tuple[Place, Row], ...]
 
 
-Change = StringWrite | ElementWrite | ClearWrite | RowsWrite
+@dataclass(frozen=True, slots=True)
+class RetractWrite:
+    """Take the stamp `was` of a String back: `became` stands in for it, ZERO: not yet (D84)."""
+
+    key: bytes
+    was: Stamp
+    became: Stamp = ZERO
+
+
+Change = StringWrite | ElementWrite | ClearWrite | RowsWrite | RetractWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +189,8 @@ class Part(Enum):
 class Seen(NamedTuple):
     """A cell as people see it: the size and a digest stand for its value.
 
-    The clear of a key is shown as a dead cell of its row.  `actor` is of a cell of an element alone.
+    The clear of a key is shown as a dead cell of its row, a stamp that is taken back as one that is dead where
+    another stamp stands in for it (D84).  `actor` is of a cell of an element alone.
     """
 
     place: Place

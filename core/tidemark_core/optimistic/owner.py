@@ -38,6 +38,8 @@ class Fate(Enum):
     FUTURE = "future"          # further ahead than clocks may differ
     NOT_OWNER = "not_owner"
     NOT_READY = "not_ready"    # it has not read its own rows yet
+    PAST = "past"              # to be taken back, and not from the future here (D84)
+    FULL = "full"              # too many stamps are taken back here
     OLD_RING = "old_ring"      # the sender must take our record and count its answers again
     NEEDS_RING = "needs_ring"  # we must take the sender's record first
 

@@ -44,6 +44,7 @@ from .hinting.hints import Bounds
 from .hinting.keeping import HINTS, PROMISES, Keeper
 from .hinting.replaying import Replays, replay
 from .holding.holder import Holder
+from .holding.layout import RETRACTED, place_of, unit_of
 from .holding.pulls import LookedAt, Taken
 from .holding.removing import Removed
 from .holding.states import decode_standing
@@ -261,6 +262,9 @@ class KeyspacePlane:
         """
         self._keeper.recover(stored.rows(HINTS), stored.rows(PROMISES))
         self._deletions.recover(stored.rows(DELETED))
+        retracted: dict[int, list[bytes]] = {}
+        for key, _ in stored.rows(RETRACTED):
+            retracted.setdefault(unit_of(key), []).append(place_of(key).key)
         for unit in stored.units():
             if self._deletions.covers(unit):
                 self._deletions.stored(unit)
@@ -269,7 +273,7 @@ class KeyspacePlane:
             standing = decode_standing(state)
             self.records[unit] = standing.record
             if standing.record.holds(standing.me):
-                self._restless[unit] = self._hold_range(unit, standing)
+                self._restless[unit] = self._hold_range(unit, standing, retracted.get(unit, ()))
                 self._rota.add(0, unit)
             else:
                 self._left[unit] = standing.record.version
@@ -440,10 +444,10 @@ class KeyspacePlane:
             effects += self._ran(now_ms, self._coordinator.on_record(now_ms, unit))
         return effects
 
-    def _hold_range(self, unit: int, standing: Standing) -> Holder:
+    def _hold_range(self, unit: int, standing: Standing, retracted: Iterable[bytes] = ()) -> Holder:
         self._left.pop(unit, None)
         holder = self.holders[unit] = Holder(
-            self._at(unit), standing, self._clock, self._exchanges, self._pace_of(unit))
+            self._at(unit), standing, self._clock, self._exchanges, self._pace_of(unit), retracted)
         return holder
 
     def _pace_of(self, unit: int) -> Pace:

@@ -6,16 +6,29 @@ they are durable (D60).  Stays out: whether a cell may be stored (`owner`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import cast
 
-from .cells import Element, Meta, Place, Row, Sort, StringCell
-from .merge import collectable, collected, collected_meta
-from .messages import Change, ClearWrite, ElementWrite, Load, LoadAnswer, RowsWrite, Store, StoreAnswer, StringWrite
+from .cells import Element, Meta, Place, Retracted, Row, Sort, StringCell
+from .merge import collectable, collected, collected_meta, collected_retracted, replaced
+from .messages import (
+    Change,
+    ClearWrite,
+    ElementWrite,
+    Load,
+    LoadAnswer,
+    RetractWrite,
+    RowsWrite,
+    Store,
+    StoreAnswer,
+    StringWrite,
+)
 from .owner import Fate, Origin, Taken, Verdict, closed, take_clear, take_element, take_string, worst
+from .retracting import take_retracted, take_retraction, waits
 from .standing import Standing
 
 BARE = Meta()
+NONE = Retracted()
 
 
 def of_string(key: bytes) -> tuple[Place, ...]:
@@ -28,13 +41,27 @@ def of_element(key: bytes, element: bytes) -> tuple[Place, ...]:
     return (Place(Sort.META, key), Place(Sort.ELEMENT, key, element))
 
 
+def of_retracted(key: bytes) -> tuple[Place, ...]:
+    """Return the places to read for what is taken back of a String: its cell is replaced (D84)."""
+    return (Place(Sort.RETRACTED, key), Place(Sort.STRING, key))
+
+
 def places_of(change: Change) -> tuple[Place, ...]:
     """Return the places of the rows that a member must know before it takes a change."""
+    if isinstance(change, RetractWrite):
+        return of_retracted(change.key)
     return with_metas(place for place, _, _ in _parts(change))
 
 
+def with_retracted(places: Iterable[Place], keys: Container[bytes]) -> tuple[Place, ...]:
+    """Return places with those of what is taken back of Strings; `keys` may have some (D84)."""
+    found = tuple(places)
+    more = (Place(Sort.RETRACTED, key) for sort, key, _ in found if sort is Sort.STRING and key in keys)
+    return tuple(dict.fromkeys((*more, *found)))
+
+
 def with_metas(places: Iterable[Place]) -> tuple[Place, ...]:
-    """Return places with those of the rows that say what a clear has made void there."""
+    """Return places with those of the rows that belong to them: what a clear made void, what was taken back."""
     return tuple(dict.fromkeys(each for place in places for each in _with_meta(place)))
 
 
@@ -87,6 +114,9 @@ def kept(rows: Mapping[Place, Row], floor_ms: int) -> dict[Place, Row]:
             case Meta():
                 if (meta := collected_meta(row, floor_ms)) is not None:
                     left[place] = meta
+            case Retracted():
+                if (retracted := collected_retracted(row, floor_ms)) is not None:
+                    left[place] = retracted
             case _:
                 cells = collected(row, floor_ms, _meta(rows, place.key).cleared)
                 if cells:
@@ -99,7 +129,23 @@ def _take(
 ) -> Iterator[Verdict]:
     """Take each part of a change behind the parts before it; the rows that change go to `changed`."""
     rows = dict(held)
+    if isinstance(change, RetractWrite):
+        place, string = of_retracted(change.key)
+        back = take_retraction(origin, _retracted(rows, change.key), _string(rows, change.key), change)
+        changed.update(_present({place: back.retracted, string: back.string}))
+        yield back.verdict
+        return
     for place, row, shown in _parts(change):
+        if isinstance(row, Retracted):
+            if origin.external:
+                yield Verdict(Fate.DROPPED)     # only an owner says what was taken back
+                continue
+            back = take_retracted(_retracted(rows, place.key), _string(rows, place.key), row)
+            risen = _present({place: back.retracted, Place(Sort.STRING, place.key): back.string})
+            rows.update(risen)
+            changed.update(risen)
+            yield back.verdict
+            continue
         taken = _take_row(standing, origin, rows, place, row, shown=shown)
         own = taken.string if taken.string is not None else taken.element
         if taken.meta is not None:
@@ -115,12 +161,15 @@ def _take_row(
 ) -> Taken:
     match row:
         case StringCell():
-            return take_string(standing, origin, cast("StringCell | None", rows.get(place)), row)
+            retracted = _retracted(rows, place.key)
+            if waits(origin, retracted, row):
+                return Taken(Verdict(Fate.NOT_READY))
+            return take_string(standing, origin, _string(rows, place.key), replaced(row, retracted))
         case Meta():
             return take_clear(standing, origin, _meta(rows, place.key), row.cleared)
         case _:
-            held = cast("Element", rows.get(place, {}))
-            return take_element(standing, origin, held, _meta(rows, place.key), row, shown=shown)
+            held, cells = cast("Element", rows.get(place, {})), cast("Element", row)
+            return take_element(standing, origin, held, _meta(rows, place.key), cells, shown=shown)
 
 
 def _parts(change: Change) -> Iterator[tuple[Place, Row, bool]]:
@@ -133,12 +182,31 @@ def _parts(change: Change) -> Iterator[tuple[Place, Row, bool]]:
         case ClearWrite(key, cleared):
             yield Place(Sort.META, key), Meta(cleared), False
         case RowsWrite(rows):
-            yield from ((place, row, False) for place, row in rows)
+            # Retractions come first: they say what becomes of a String that comes with them.
+            yield from ((*each, False) for each in sorted(rows, key=lambda each: each[0].sort is not Sort.RETRACTED))
 
 
 def _with_meta(place: Place) -> tuple[Place, ...]:
-    return of_element(place.key, place.element) if place.sort is Sort.ELEMENT else (place,)
+    match place.sort:
+        case Sort.ELEMENT:
+            return of_element(place.key, place.element)
+        case Sort.RETRACTED:
+            return of_retracted(place.key)
+        case _:
+            return (place,)
 
 
 def _meta(rows: Mapping[Place, Row], key: bytes) -> Meta:
     return cast("Meta", rows.get(Place(Sort.META, key), BARE))
+
+
+def _string(rows: Mapping[Place, Row], key: bytes) -> StringCell | None:
+    return cast("StringCell | None", rows.get(Place(Sort.STRING, key)))
+
+
+def _retracted(rows: Mapping[Place, Row], key: bytes) -> Retracted:
+    return cast("Retracted", rows.get(Place(Sort.RETRACTED, key), NONE))
+
+
+def _present(rows: Mapping[Place, Row | None]) -> dict[Place, Row]:
+    return {place: row for place, row in rows.items() if row is not None}

@@ -1071,3 +1071,184 @@ class RangesPage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
 
 Global___RangesPage: _TypeAlias = RangesPage  # noqa: Y015
+
+@_typing.final
+class FuturesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    COUNT_MAX_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    range: _builtins.int
+    """its index in the keyspace"""
+    first: _builtins.bytes
+    """of the page before; empty: the first page"""
+    count_max: _builtins.int
+    """of rows to read, up to 1000; 0: 1000.  A page may show none and have `next`"""
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        range: _builtins.int = ...,
+        first: _builtins.bytes = ...,
+        count_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_max", b"count_max", "first", b"first", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id", "range", b"range"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FuturesRequest: _TypeAlias = FuturesRequest  # noqa: Y015
+
+@_typing.final
+class FutureKey(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    elements: _builtins.bool
+    """of a Set or Map: no repair takes it back"""
+    @_builtins.property
+    def stamp(self) -> Global___KeyspaceStamp:
+        """the greatest one of the key"""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        stamp: Global___KeyspaceStamp | None = ...,
+        elements: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stamp", b"stamp"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elements", b"elements", "key", b"key", "stamp", b"stamp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FutureKey: _TypeAlias = FutureKey  # noqa: Y015
+
+@_typing.final
+class FuturesPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    next: _builtins.bytes
+    """`first` of the next page; unset: this is the last one"""
+    now_ms: _builtins.int
+    """the coordinator's clock"""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___FutureKey]: ...
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        keys: _abc.Iterable[Global___FutureKey] | None = ...,
+        next: _builtins.bytes | None = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "next", b"next"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "keys", b"keys", "next", b"next", "now_ms", b"now_ms", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
+    _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+
+Global___FuturesPage: _TypeAlias = FuturesPage  # noqa: Y015
+
+@_typing.final
+class RepairFutureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYSPACE_FIELD_NUMBER: _builtins.int
+    KEYSPACE_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    keyspace: _builtins.str
+    keyspace_id: _builtins.int
+    key: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        keyspace: _builtins.str = ...,
+        keyspace_id: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "keyspace", b"keyspace", "keyspace_id", b"keyspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepairFutureRequest: _TypeAlias = RepairFutureRequest  # noqa: Y015
+
+@_typing.final
+class ReplacedStamp(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAS_FIELD_NUMBER: _builtins.int
+    BECAME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def was(self) -> Global___KeyspaceStamp: ...
+    @_builtins.property
+    def became(self) -> Global___KeyspaceStamp: ...
+    def __init__(
+        self,
+        *,
+        was: Global___KeyspaceStamp | None = ...,
+        became: Global___KeyspaceStamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["became", b"became", "was", b"was"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["became", b"became", "was", b"was"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplacedStamp: _TypeAlias = ReplacedStamp  # noqa: Y015
+
+@_typing.final
+class FutureRepaired(_message.Message):
+    """Outcomes: "ok": no owner has a stamp of the String that is from the future; "unknown": not all owners have answered,
+    the repair can be repeated; "past": the time of a stamp has come at some owner; "full": too many stamps of the key or
+    the range are replaced; "elements": the key has a Set or Map with stamps from the future, which are not replaced.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    @_builtins.property
+    def replaced(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplacedStamp]:
+        """by this call, or by one before that had stopped half way"""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]:
+        """owners and pending owners that have not answered"""
+
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        replaced: _abc.Iterable[Global___ReplacedStamp] | None = ...,
+        missing: _abc.Iterable[_common_pb2.Member] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missing", b"missing", "outcome", b"outcome", "replaced", b"replaced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FutureRepaired: _TypeAlias = FutureRepaired  # noqa: Y015

@@ -104,6 +104,16 @@ class KeyspacesStub:
                 request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.FromString,
                 _registered_method=True)
+        self.Futures = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/Futures',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesPage.FromString,
+                _registered_method=True)
+        self.RepairFuture = channel.unary_unary(
+                '/tidemark.v1.Keyspaces/RepairFuture',
+                request_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RepairFutureRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FutureRepaired.FromString,
+                _registered_method=True)
 
 
 class KeyspacesServicer:
@@ -202,6 +212,20 @@ class KeyspacesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Futures(self, request, context):
+        """the keys of one range with stamps from the future, at all owners
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RepairFuture(self, request, context):
+        """put stamps of the present in their place (D84)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KeyspacesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -274,6 +298,16 @@ def add_KeyspacesServicer_to_server(servicer, server):
                     servicer.Ranges,
                     request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.SerializeToString,
+            ),
+            'Futures': grpc.unary_unary_rpc_method_handler(
+                    servicer.Futures,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesPage.SerializeToString,
+            ),
+            'RepairFuture': grpc.unary_unary_rpc_method_handler(
+                    servicer.RepairFuture,
+                    request_deserializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.RepairFutureRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_keyspaces__pb2.FutureRepaired.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -654,6 +688,60 @@ class Keyspaces:
             '/tidemark.v1.Keyspaces/Ranges',
             tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_keyspaces__pb2.RangesPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Futures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/Futures',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.FuturesPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RepairFuture(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Keyspaces/RepairFuture',
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.RepairFutureRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_keyspaces__pb2.FutureRepaired.FromString,
             options,
             channel_credentials,
             insecure,

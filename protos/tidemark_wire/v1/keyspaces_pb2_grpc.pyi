@@ -45,6 +45,10 @@ class KeyspacesStub:
     """what every node has of a key, and why a read shows what it shows"""
     Ranges: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.RangesRequest, _keyspaces_pb2.RangesPage]
     """what this node knows of ranges: repair, hints, floors"""
+    Futures: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.FuturesRequest, _keyspaces_pb2.FuturesPage]
+    """the keys of one range with stamps from the future, at all owners"""
+    RepairFuture: _aio.UnaryUnaryMultiCallable[_keyspaces_pb2.RepairFutureRequest, _keyspaces_pb2.FutureRepaired]
+    """put stamps of the present in their place (D84)"""
 
 class KeyspacesServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -153,5 +157,21 @@ class KeyspacesServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_keyspaces_pb2.RangesRequest, _abc.Awaitable[_keyspaces_pb2.RangesPage]],
     ) -> _abc.Awaitable[_keyspaces_pb2.RangesPage]:
         """what this node knows of ranges: repair, hints, floors"""
+
+    @_abc_1.abstractmethod
+    def Futures(
+        self,
+        request: _keyspaces_pb2.FuturesRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.FuturesRequest, _abc.Awaitable[_keyspaces_pb2.FuturesPage]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.FuturesPage]:
+        """the keys of one range with stamps from the future, at all owners"""
+
+    @_abc_1.abstractmethod
+    def RepairFuture(
+        self,
+        request: _keyspaces_pb2.RepairFutureRequest,
+        context: _aio.ServicerContext[_keyspaces_pb2.RepairFutureRequest, _abc.Awaitable[_keyspaces_pb2.FutureRepaired]],
+    ) -> _abc.Awaitable[_keyspaces_pb2.FutureRepaired]:
+        """put stamps of the present in their place (D84)"""
 
 def add_KeyspacesServicer_to_server(servicer: KeyspacesServicer, server: _aio.Server) -> None: ...

@@ -226,6 +226,33 @@ class RowsWrite(_message.Message):
 Global___RowsWrite: _TypeAlias = RowsWrite  # noqa: Y015
 
 @_typing.final
+class RetractWrite(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    WAS_FIELD_NUMBER: _builtins.int
+    BECAME_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    @_builtins.property
+    def was(self) -> Global___Stamp: ...
+    @_builtins.property
+    def became(self) -> Global___Stamp: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        was: Global___Stamp | None = ...,
+        became: Global___Stamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["became", b"became", "was", b"was"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["became", b"became", "key", b"key", "was", b"was"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetractWrite: _TypeAlias = RetractWrite  # noqa: Y015
+
+@_typing.final
 class Store(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -239,6 +266,7 @@ class Store(_message.Message):
     ELEMENT_FIELD_NUMBER: _builtins.int
     CLEAR_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    RETRACT_FIELD_NUMBER: _builtins.int
     range: _builtins.int
     version: _builtins.int
     floor_ms: _builtins.int
@@ -254,6 +282,8 @@ class Store(_message.Message):
     def clear(self) -> Global___ClearWrite: ...
     @_builtins.property
     def rows(self) -> Global___RowsWrite: ...
+    @_builtins.property
+    def retract(self) -> Global___RetractWrite: ...
     def __init__(
         self,
         *,
@@ -267,12 +297,13 @@ class Store(_message.Message):
         element: Global___ElementWrite | None = ...,
         clear: Global___ClearWrite | None = ...,
         rows: Global___RowsWrite | None = ...,
+        retract: Global___RetractWrite | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "clear", b"clear", "element", b"element", "rows", b"rows", "string", b"string"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "clear", b"clear", "element", b"element", "retract", b"retract", "rows", b"rows", "string", b"string"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "change", b"change", "clear", b"clear", "element", b"element", "floor_ms", b"floor_ms", "operation", b"operation", "range", b"range", "rows", b"rows", "source", b"source", "string", b"string", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "change", b"change", "clear", b"clear", "element", b"element", "floor_ms", b"floor_ms", "operation", b"operation", "range", b"range", "retract", b"retract", "rows", b"rows", "source", b"source", "string", b"string", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["string", "element", "clear", "rows"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["string", "element", "clear", "rows", "retract"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 

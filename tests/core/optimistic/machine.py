@@ -21,7 +21,7 @@ from tidemark_core.base.effects import (
 )
 from tidemark_core.base.ids import Address, Member
 from tidemark_core.optimistic.cells import Place, Row, decode_row, encode_row
-from tidemark_core.optimistic.holding.layout import FAMILIES, key_of, place_of
+from tidemark_core.optimistic.holding.layout import FAMILIES, RETRACTED, key_of, place_of
 from tidemark_core.optimistic.holding.states import decode_standing, encode_standing
 from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.stamps import Actor, Clock
@@ -52,7 +52,7 @@ class Machine:
         self.run(self.unit.grow())
 
     def make(self, standing: Standing, clock: Clock) -> Unit:
-        return Unit(AT, standing, clock)
+        return Unit(AT, standing, clock, retracted=[place_of(key).key for key in self.tables[RETRACTED]])
 
     def run(self, effects: list[Any]) -> None:
         for effect in effects:

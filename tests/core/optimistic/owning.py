@@ -7,7 +7,7 @@ from tidemark_core.optimistic.cells import Element, Meta, Place, Row, Sort, Stri
 from tidemark_core.optimistic.messages import Load, LoadAnswer, RingTold, Store, StoreAnswer
 from tidemark_core.optimistic.ring import Owners, Quorum, Range, begun
 from tidemark_core.optimistic.standing import Standing, adopted
-from tidemark_core.optimistic.storing import on_load, on_store
+from tidemark_core.optimistic.storing import on_load, on_store, with_retracted
 
 A, B, C, D = (Member(name, f"{name}-disk") for name in "abcd")
 KEY, INDEX, SKEW_MS = b"k", 3, 100
@@ -51,7 +51,8 @@ class Owning:
         return answer
 
     def _load(self, m: Load) -> LoadAnswer:
-        found = [(place, self.rows[place]) for place in m.places if place in self.rows]
+        retracted = {place.key for place in self.rows if place.sort is Sort.RETRACTED}
+        found = [(place, self.rows[place]) for place in with_retracted(m.places, retracted) if place in self.rows]
         if m.span is None:
             return on_load(self.standing, m, found)
         span = [(place, row) for place, row in sorted(self.rows.items(), key=lambda item: item[0])

@@ -10,12 +10,16 @@ from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.optimistic.cells import (
     Element,
     Meta,
+    Retracted,
+    Retraction,
     StringCell,
     decode_element,
     decode_meta,
+    decode_retracted,
     decode_string,
     encode_element,
     encode_meta,
+    encode_retracted,
     encode_string,
 )
 
@@ -43,18 +47,19 @@ def test_a_meta_row_survives_its_bytes(meta: Meta) -> None:
 ROWS: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (encode_element({A: live(1, stamp(1), b"value"), B: dead(2, stamp(2, B))}), decode_element),
     (encode_meta(Meta(stamp(1), stamp(2))), decode_meta),
+    (encode_retracted(Retracted((Retraction(stamp(1)), Retraction(stamp(2), stamp(1))))), decode_retracted),
     (encode_string(StringCell(stamp(1), False, 0, b"")), decode_string),
 ]
 
 
-@pytest.mark.parametrize(("data", "decode"), ROWS, ids=["element", "meta", "string"])
+@pytest.mark.parametrize(("data", "decode"), ROWS, ids=["element", "meta", "retracted", "string"])
 def test_bytes_that_are_cut_short_anywhere_are_refused(data: bytes, decode: Callable[[bytes], Any]) -> None:
     for size in range(len(data)):
         with pytest.raises(RemoteViolation, match="cut short"):
             decode(data[:size])
 
 
-@pytest.mark.parametrize(("data", "decode"), ROWS[:2], ids=["element", "meta"])
+@pytest.mark.parametrize(("data", "decode"), ROWS[:3], ids=["element", "meta", "retracted"])
 def test_bytes_behind_a_row_are_refused(data: bytes, decode: Callable[[bytes], Any]) -> None:
     with pytest.raises(RemoteViolation, match="3 bytes follow"):
         decode(data + b"abc")
@@ -81,3 +86,10 @@ def test_a_name_that_is_no_text_is_refused() -> None:
 
     with pytest.raises(RemoteViolation, match="no UTF-8"):
         decode_meta(data)
+
+
+@pytest.mark.parametrize("stamps", [(2, 1), (1, 1)])
+def test_retractions_out_of_order_are_refused(stamps: tuple[int, int]) -> None:
+    data = encode_retracted(Retracted(tuple(Retraction(stamp(ms)) for ms in stamps)))
+    with pytest.raises(RemoteViolation, match="out of order"):
+        decode_retracted(data)

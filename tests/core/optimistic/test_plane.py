@@ -267,7 +267,8 @@ class Stored:
         raise AssertionError("no logs")
 
     def rows(self, family: str, first: bytes = b"", behind: bytes | None = None) -> Any:
-        assert family in ("ks_hints", "ks_promises", "ks_deleted"), "rows are read when they are asked for"
+        few = ("ks_hints", "ks_promises", "ks_deleted", "ks_retracted")
+        assert family in few, "rows are read when they are asked for"
         return iter(sorted(self.tables.get(family, {}).items()))
 
 

@@ -50,7 +50,14 @@ class HeldStep(NamedTuple):
     places: tuple[Place, ...]
 
 
-Steps = Generator[ReadStep | WriteStep | HeldStep | InspectStep, Any, T]
+class RetractStep(NamedTuple):
+    """Take a stamp of a String back at all owners; the result is `retracting.Ended` (D84)."""
+
+    key: bytes
+    was: Stamp
+
+
+Steps = Generator[ReadStep | WriteStep | HeldStep | InspectStep | RetractStep, Any, T]
 
 
 class Value(NamedTuple):
@@ -179,7 +186,7 @@ def strings(left: bytes, right: bytes | None, now: Now, count_max: int = 1_000) 
     found: Found = yield ReadStep((), Span(Place(Sort.STRING, left), behind, count_max))
     values = tuple(
         (place.key, value) for place, row in sorted(found.rows.items(), key=lambda item: item[0])
-        if (value := string_of(cast("StringCell", row), now(), found.floor_ms)) is not None
+        if isinstance(row, StringCell) and (value := string_of(row, now(), found.floor_ms)) is not None
     )
     return Page(found.outcome, values, found.behind.key if found.behind is not None else None)
 

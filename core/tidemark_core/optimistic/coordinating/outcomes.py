@@ -17,6 +17,9 @@ class Outcome(Enum):
     SLOPPY = "sloppy"      # enough only with nodes that keep the change for owners: a read may miss it (D73)
     FUTURE = "future"      # our stamps are too far ahead of the owners' clocks; nothing was stored
     BELOW = "below"        # a floor or promises refuse the stamps, which were given: too few members may store them
+    PAST = "past"          # a stamp that is to be taken back is not from the future at some owner (D84)
+    FULL = "full"          # too many stamps are taken back in the range or of the key
+    ELEMENTS = "elements"  # a stamp of a Set or Map is from the future: none of these is taken back
     UNKNOWN = "unknown"    # fewer than enough have answered; a write may take effect at any later time
 
 

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...base.ids import Member
-from ..cells import Meta, Place, Row
-from ..merge import greatest, merge_rows
+from ..cells import Meta, Place, Retracted, Row, Sort, StringCell
+from ..merge import greatest, merge_retracted, merge_rows, replaced
 from ..messages import Load, LoadAnswer, RingTold, RowsWrite, Span, Store, StoreAnswer
 from ..owner import Fate, Source
 from ..ring import Range
@@ -75,6 +75,7 @@ class Read:
         self._answers: dict[Member, LoadAnswer] = {}
         self._merged: Mapping[Place, Row] | None = None   # once enough have answered
         self._behind: Place | None = None
+        self._retracted: dict[bytes, Retracted] = {}      # of Strings, by key
         self._stored: dict[Member, None] = {}             # they hold all that was found
         self._given: dict[Member, None] = {}
 
@@ -186,9 +187,11 @@ class Read:
         ends = [m.behind for m in self._answers.values() if m.behind is not None]
         self._behind = min(ends, default=None)
         merged: dict[Place, Row] = {}
+        self._note_retracted()
         for m in self._answers.values():
             for place, row in m.rows:
                 if self._covers(place):
+                    row = self._replaced(place, row)
                     merged[place] = merge_rows(merged[place], row) if place in merged else row
         self._merged = kept(merged, self.record.floor_ms)
         self._stored = {member: None for member in self._answers if not self._lacking(member)}
@@ -196,6 +199,20 @@ class Read:
             return self._give(self._lackers())
         given = [] if self._repair is Repair.BLOCKING else self._give(self._lackers())
         return [*self._finish(Outcome.OK), *given]
+
+    def _note_retracted(self) -> None:
+        """Learn from all answers what was taken back: a member that has not heard of it shows the old stamp (D84)."""
+        self._retracted = {}
+        for m in self._answers.values():
+            for place, row in m.rows:
+                if isinstance(row, Retracted):
+                    known = self._retracted.get(place.key, Retracted())
+                    self._retracted[place.key] = merge_retracted(known, row)
+
+    def _replaced(self, place: Place, row: Row) -> Row:
+        if self._retracted and place.sort is Sort.STRING and isinstance(row, StringCell):
+            return replaced(row, self._retracted.get(place.key, Retracted()))
+        return row
 
     def _covers(self, place: Place) -> bool:
         """Say whether all answers cover a place: those of a span may end early."""

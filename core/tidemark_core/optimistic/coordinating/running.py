@@ -17,9 +17,10 @@ from ..owner import Source
 from ..ring import Range, keyspace_of
 from ..stamps import ZERO, Clock, numbers_of
 from .inspecting import Inspecting, Inspection, InspectStep
-from .operations import HeldStep, ReadStep, Steps, WriteStep
+from .operations import HeldStep, ReadStep, RetractStep, Steps, WriteStep
 from .outcomes import Outcome, To
 from .reading import Found, Read, Repair
+from .retracting import Ended, Retracting
 from .writing import Done, Write
 
 
@@ -84,7 +85,7 @@ class _Running:
     def __init__(self, asked: Asked, steps: Steps[Any]) -> None:
         self.asked = asked
         self.steps = steps
-        self.step: Read | Write | Inspecting | None = None
+        self.step: Read | Write | Inspecting | Retracting | None = None
         self.weak = False       # a step that ended was content with less than the record asks for (D77)
 
 
@@ -112,7 +113,7 @@ class Coordinator:
             return []
         effects: Sequence[Any]
         match step, m:
-            case Write(), StoreAnswer():
+            case Write() | Retracting(), StoreAnswer():
                 effects = step.on_answer(now_ms, sender, m)
             case Write(), Kept():
                 effects = step.on_kept(sender, m)
@@ -188,12 +189,14 @@ class Coordinator:
                 return self._begin(now_ms, running, step)
             result = self._over(running, step)   # nothing is sent any more
 
-    def _over(self, running: _Running, step: ReadStep | WriteStep | InspectStep) -> Any:
+    def _over(self, running: _Running, step: ReadStep | WriteStep | InspectStep | RetractStep) -> Any:
         match step:
             case ReadStep():
                 return _OVER_READ
             case WriteStep():
                 return _OVER_WRITE
+            case RetractStep():
+                return Ended(Outcome.UNKNOWN, ZERO, self._records[running.asked.index].members)
             case InspectStep():
                 return Inspection(Outcome.UNKNOWN, self._records[running.asked.index], {}, ())
 
@@ -203,7 +206,9 @@ class Coordinator:
         self._running[number] = running
         return number
 
-    def _begin(self, now_ms: int, running: _Running, step: ReadStep | WriteStep | InspectStep) -> list[Effect]:
+    def _begin(
+        self, now_ms: int, running: _Running, step: ReadStep | WriteStep | InspectStep | RetractStep
+    ) -> list[Effect]:
         asked = running.asked
         record = self._records[asked.index]
         number = self._numbered(running)
@@ -211,6 +216,10 @@ class Coordinator:
             inspecting = Inspecting(number, asked.index, record, step.places, self.nodes)
             running.step = inspecting
             return self._follow(now_ms, number, running, inspecting.begin())
+        if isinstance(step, RetractStep):
+            retracting = Retracting(number, asked.index, record, self._clock, step.key, step.was)
+            running.step = retracting
+            return self._follow(now_ms, number, running, retracting.begin())
         if isinstance(step, WriteStep):
             write = Write(
                 number, asked.index, record, self._clock, step.make, source=asked.source, fixed=step.fixed,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from xxhash import xxh3_128_intdigest
 
-from ..cells import NEVER, Meta, Place, Row, StringCell, encode_place, encode_row
-from ..merge import collectable, collected
+from ..cells import NEVER, Meta, Place, Retracted, Row, StringCell, encode_place, encode_row
+from ..merge import collectable, collected, collected_retracted
 from ..stamps import ZERO
 
 LEAF_ROWS = 1_000
@@ -65,6 +65,8 @@ def weigh(
             left: Row | None = None if collectable(row, floor_ms) else row
         case Meta():
             left = Meta(row.cleared) if row.cleared.ms > floor_ms else None
+        case Retracted():
+            left = collected_retracted(row, floor_ms)
         case _:
             left = collected(row, floor_ms, ZERO) or None
     if left is None:
@@ -82,6 +84,8 @@ def _due(row: Row) -> int:
             cells = [(row.stamp.ms, row.dead, row.expires_at_ms)]
         case Meta():
             return row.cleared.ms
+        case Retracted():
+            return min(was.ms for was, _ in row.stamps)
         case _:
             cells = [(cell.stamp.ms, cell.dead, cell.expires_at_ms) for cell in row.values()]
     dues = [ms if dead else max(ms, expires_at_ms) for ms, dead, expires_at_ms in cells

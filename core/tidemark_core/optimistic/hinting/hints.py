@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...base.errors import RemoteViolation
-from ..cells import Meta, Place, Row, StringCell, decode_place, decode_row, encode_place, encode_row
+from ..cells import Meta, Place, Retracted, Row, StringCell, decode_place, decode_row, encode_place, encode_row
 from ..inspection import HintsKept
 from ..messages import Refusal
 from ..ring import keyspace_of
@@ -63,6 +63,8 @@ def _least(row: Row) -> Stamp:
             return row.stamp
         case Meta():
             return row.cleared
+        case Retracted():
+            return ZERO     # no coordinator asks a node to keep it
         case _:
             return min((cell.stamp for cell in row.values()), default=ZERO)
 

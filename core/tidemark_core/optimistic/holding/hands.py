@@ -8,12 +8,12 @@ order they came.  An answer leaves behind every write that it shows (D60).  Stay
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...base.effects import Effect, Feed, Persist, ReadRows, RowsDurable, RowsRead, Write
 from ...base.ids import Address
-from ..cells import Place, Row, decode_row, encode_place, encode_row
+from ..cells import Place, Row, Sort, decode_row, encode_place, encode_row
 from ..exchanging.tree import Tree, Weighed, weigh
 from .layout import family_of, key_of, write_at
 
@@ -52,8 +52,9 @@ class _Hand:
 class Hands:
     """The rows at hand of one range."""
 
-    def __init__(self, address: Address, tree: Tree) -> None:
+    def __init__(self, address: Address, tree: Tree, retracted: Iterable[bytes] = ()) -> None:
         self.address = address
+        self.retracted = set(retracted)     # the keys of which stamps are or may be taken back (D84)
         self.tree = tree
         self.floor_ms = 0       # by which the tree weighs rows
         self._hands: dict[Place, _Hand] = {}
@@ -76,6 +77,8 @@ class Hands:
                 if not hand.known:
                     missing.append(place)
             hand.users += 1
+            if place.sort is Sort.RETRACTED:
+                self.retracted.add(place.key)
         self._jobs.append((tuple(places), job))
         if not missing:
             return self._run()
@@ -117,6 +120,7 @@ class Hands:
         self.tree = Tree()
         for hand in self._hands.values():
             hand.known, hand.row = True, None
+        self.retracted = {place.key for place in self._hands if place.sort is Sort.RETRACTED}
 
     def _run(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -166,3 +170,5 @@ class Hands:
         hand.users -= 1
         if not hand.users:
             del self._hands[place]
+            if place.sort is Sort.RETRACTED and hand.row is None:
+                self.retracted.discard(place.key)

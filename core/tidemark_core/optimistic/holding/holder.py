@@ -5,7 +5,7 @@ Stays out: operations of clients (`coordinating`), hints, the other ranges of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from ...base.effects import Effect, RowsDurable, RowsRead, RowsScanned, Send
@@ -33,8 +33,9 @@ class Holder:
 
     def __init__(
         self, address: Address, standing: Standing, clock: Clock, numbers: Iterator[int], pace: Pace = UNBOUND,
+        retracted: Iterable[bytes] = (),
     ) -> None:
-        self.unit = Unit(address, standing, clock, pace)
+        self.unit = Unit(address, standing, clock, pace, retracted)
         self.pulls = Pulls(self.unit, numbers)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from ...base.effects import Delete, Put
 from ..cells import Place, Sort, decode_place, encode_place
 
-STRINGS, METAS, ELEMENTS = "ks_strings", "ks_keys", "ks_elements"
-FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS}
+STRINGS, METAS, ELEMENTS, RETRACTED = "ks_strings", "ks_keys", "ks_elements", "ks_retracted"
+FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS, Sort.RETRACTED: RETRACTED}
 
 INDEX_MAX = (1 << 32) - 1
 """No range of a keyspace has this index."""
@@ -29,6 +29,11 @@ def family_of(sort: Sort) -> str:
 def key_of(unit: int, place: Place) -> bytes:
     """Return the key of a row of the range `unit`."""
     return _UNIT.pack(unit) + encode_place(place)
+
+
+def unit_of(key: bytes) -> int:
+    """Return the range that a row lies in, from its key."""
+    return int(_UNIT.unpack_from(key)[0])
 
 
 def place_of(key: bytes) -> Place:

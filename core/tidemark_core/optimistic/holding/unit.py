@@ -6,7 +6,7 @@ Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ...base.effects import (
@@ -29,13 +29,14 @@ from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
 from ..inspection import Facts, inspected
 from ..merge import greatest
-from ..messages import Inspect, Load, RingTold, RowsWrite, Store
+from ..messages import Change, Inspect, Load, RetractWrite, RingTold, RowsWrite, Span, Store, StoreAnswer
 from ..owner import Fate, Source, Verdict
 from ..pacing import UNBOUND, Pace
+from ..retracting import KEYS_MAX
 from ..ring import Range
 from ..stamps import Clock
 from ..standing import Standing, adopted
-from ..storing import BARE, kept, on_load, on_store, places_of, with_metas
+from ..storing import BARE, kept, on_load, on_store, places_of, with_metas, with_retracted
 from .hands import Decided, Hands
 from .layout import family_of, span_of
 from .removing import Removed, Removing
@@ -53,15 +54,21 @@ class Stood(NamedTuple):
 
 
 class Unit:
-    """One range at one member.  `pace` says how much it may give to pullers."""
+    """One range at one member.  `pace` says how much it may give to pullers.
 
-    def __init__(self, address: Address, standing: Standing, clock: Clock, pace: Pace = UNBOUND) -> None:
+    `retracted` are the keys of Strings of which stamps are taken back, as they are on disk (D84).
+    """
+
+    def __init__(
+        self, address: Address, standing: Standing, clock: Clock, pace: Pace = UNBOUND,
+        retracted: Iterable[bytes] = (),
+    ) -> None:
         self.address = address
         self.standing = standing    # as the last job left it
         self.durable = standing     # as it is on disk
         self._clock = clock
         self._pace = pace
-        self._hands = Hands(address, Tree())
+        self._hands = Hands(address, Tree(), retracted)
         self._hands.floor_ms = standing.record.floor_ms
         self._walks = Walks(address)
         self.removing = Removing(address, self._hands, self._walks)
@@ -83,8 +90,13 @@ class Unit:
     def on_message(self, now_ms: int, sender: Peer, m: Any) -> list[Effect]:
         """Take a message of a coordinator, of a puller or of the operator."""
         match m:
+            case Store(change=RetractWrite(key)) if self._is_full(key):
+                record = self.standing.record
+                return [Send(self.address, sender, StoreAnswer(
+                    m.range, record.version, record.floor_ms, m.operation, m.attempt, Verdict(Fate.FULL)))]
             case Store():
-                return self._hands.submit(places_of(m.change), lambda held: self._store(now_ms, sender, m, held))
+                return self._hands.submit(
+                    self._places_of(m.change), lambda held: self._store(now_ms, sender, m, held))
             case Load():
                 return self._load(sender, m)
             case RingTold():
@@ -104,7 +116,7 @@ class Unit:
 
     def inspect(self, sender: Peer, m: Inspect, facts: Facts) -> list[Effect]:
         """Say what is here, also what the floor collects; the answer leaves when all that it shows is durable."""
-        return self._hands.submit(m.places, lambda held: Decided({}, (Send(
+        return self._hands.submit(with_retracted(m.places, self._hands.retracted), lambda held: Decided({}, (Send(
             self.address, sender, inspected(m, self.standing.record, facts, self.standing, held)),)))
 
     def _store(self, now_ms: int, sender: Peer, m: Store, held: Mapping[Place, Row]) -> Decided:
@@ -113,6 +125,12 @@ class Unit:
             self._clock.saw(greatest(row), now_ms)
         self._note_clears(held, rows)
         return Decided(rows, (Send(self.address, sender, answer),))
+
+    def _is_full(self, key: bytes) -> bool:
+        return key not in self._hands.retracted and len(self._hands.retracted) >= KEYS_MAX
+
+    def _places_of(self, change: Change) -> tuple[Place, ...]:
+        return with_retracted(places_of(change), self._hands.retracted)
 
     def _note_clears(self, held: Mapping[Place, Row], rows: Mapping[Place, Row]) -> None:
         """Have the removal go through the elements of keys that are cleared."""
@@ -123,11 +141,18 @@ class Unit:
     def _load(self, sender: Peer, m: Load) -> list[Effect]:
         """A span is read first: a write that was acknowledged before this message came is in it."""
         if m.span is None:
-            return self._hands.submit(m.places, lambda held: self._answer(sender, m, tuple(held.items()), None))
+            places = with_retracted(m.places, self._hands.retracted)
+            return self._hands.submit(places, lambda held: self._answer(sender, m, tuple(held.items()), None))
         span = m.span
         first, behind = encode_place(span.first), encode_place(span.behind)
         return self._walk(first, behind, span.rows_max, lambda rows, rest: self._hands.submit(
-            m.places, lambda held: self._answer(sender, m, (*held.items(), *rows), rest)))
+            (*self._retracted_in(span), *m.places),
+            lambda held: self._answer(sender, m, (*held.items(), *rows), rest)))
+
+    def _retracted_in(self, span: Span) -> Iterator[Place]:
+        """Yield the places of all that is taken back in a span: another member may show what this one lacks (D84)."""
+        keys = sorted(self._hands.retracted)
+        return (Place(Sort.RETRACTED, key) for key in keys if span.first <= Place(Sort.STRING, key) < span.behind)
 
     def _walk(self, first: bytes, behind: bytes, rows_max: int, then: Then) -> list[Effect]:
         """Read behind the jobs that came before: one of them may take over a record and delete the rows (D66)."""
@@ -270,7 +295,7 @@ class Unit:
             self._note_clears(held, changed)
             return Decided(changed, (Feed(event(answer.verdict)),))
 
-        return self._hands.submit(places_of(change), job)
+        return self._hands.submit(self._places_of(change), job)
 
     # --- the tree -----------------------------------------------------------------------------------------
 
