@@ -1,6 +1,7 @@
 """`tidemark ks`: Strings, Sets and Maps of a keyspace by key.
 
-Stays out: looking inside (keyspace_explaining, keyspace_repairs, keyspace_rings), the nodes that are asked (client).
+Stays out: looking inside (keyspace_explaining, keyspace_repairs, keyspace_rings), clocks that were wrong
+(keyspace_futures), the nodes that are asked (client).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .failures import FAILED
 from .interrupts import until_interrupted
 from .keyspace_arguments import TIMEOUT_S, HexOption, KeyArgument, KeyspaceArgument, ask, bytes_of
 from .keyspace_explaining import explain
+from .keyspace_futures import repair_future
 from .keyspace_repairs import hints, ranges
 from .keyspace_rings import ring
 from .keyspace_times import shown, stamp_document, time_of
@@ -416,3 +418,4 @@ ks_app.command()(explain)
 ks_app.command()(ring)
 ks_app.command()(ranges)
 ks_app.command()(hints)
+ks_app.command("repair-future")(repair_future)

@@ -54,6 +54,7 @@ from .explain import ExplainedItem, Explanation
 from .gaps import Gap
 from .keyspace import Keyspace
 from .keyspace_cells import CellsPage, RefusedCell
+from .keyspace_futures import FutureKey, ReplacedStamp
 from .keyspace_pages import KeyspacePages
 from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
 from .keyspace_views import (
@@ -81,10 +82,11 @@ __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
     "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "CellsPage", "Change",
     "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents",
-    "Durability", "ExplainedItem", "Explanation", "Fate", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
+    "Durability", "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
     "KeyExplanation", "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges",
     "KeyspaceShape", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome", "Pin", "Put", "RangeAtNode",
-    "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "RefusedCell", "Scan",
+    "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "RefusedCell",
+    "ReplacedStamp", "Scan",
     "SeenCell", "ShardDocuments", "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp",
     "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Vector", "Verification", "Written",
     "__version__", "connect", "errors", "run", "sync",

@@ -13,6 +13,7 @@ from tidemark_core.optimistic.stamps import Stamp
 from tidemark_wire.status import advice as advice_of
 
 if TYPE_CHECKING:
+    from .keyspace_futures import ReplacedStamp
     from .keyspace_results import KeyWritten
 
 
@@ -168,6 +169,28 @@ class StampInFuture(TidemarkError):
         super().__init__(message)
         self.keyspace = keyspace
         self.key = key
+
+
+class NotRepaired(TidemarkError):
+    """A String still has, or may have, a stamp from the future; the repair can be repeated.
+
+    `outcome`: 'unknown' where not all owners answered, of which `missing` names nodes; 'past', 'full', 'elements' or
+    'future' where the message says what to do, and `missing` who refused.  `replaced` is what is done.
+    """
+
+    reason = "NOT_REPAIRED"
+    advice = "Do what the message says, then repeat the repair; it goes on where it stopped."
+
+    def __init__(
+        self, message: str, *, keyspace: str, key: bytes, outcome: str, missing: tuple[str, ...] = (),
+        replaced: tuple[ReplacedStamp, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.keyspace = keyspace
+        self.key = key
+        self.outcome = outcome
+        self.missing = missing
+        self.replaced = replaced
 
 
 class WritesFailed(TidemarkError):

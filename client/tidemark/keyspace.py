@@ -14,6 +14,8 @@ from typing import Any
 
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.optimistic.archive import Archived, place_of
+from tidemark_core.optimistic.cells import Place as CellPlace
+from tidemark_core.optimistic.cells import Sort, encode_place
 from tidemark_core.optimistic.sizes import ELEMENT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from tidemark_wire.rings import PARTITIONS_MAX
 from tidemark_wire.v1 import keyspaces_pb2 as wire
@@ -24,6 +26,8 @@ from .document_writes import checked_ttl_ms
 from .errors import InvalidArgument, ValueTooLarge
 from .keyspace_calls import Call, KeyspaceCalls, denied
 from .keyspace_cells import CellsPage, RefusedCell
+from .keyspace_futures import KEYS_MAX as FUTURES_MAX
+from .keyspace_futures import FutureKey, ReplacedStamp, page_of, replaced_of
 from .keyspace_pages import ELEMENTS, PAGE_ROWS_MAX, STRINGS, KeyspacePages, Place, Scope
 from .keyspace_results import (
     DONE,
@@ -313,6 +317,58 @@ class Keyspace:
         """Ask every node what it knows of all ranges: repair, hints, floors; raises where no node answers."""
         self._calls_by(timeout_s)
         return await self._calls.ranges(await self._ring(), self.timeout_s if timeout_s is None else timeout_s)
+
+    async def futures(
+        self, *, key: bytes | None = None, range: int | None = None, timeout_s: float | None = None
+    ) -> list[FutureKey]:
+        """Return the keys of a range, or one `key`, with stamps from the future; at most 10,000.
+
+        Name a key or the index of a range.  `timeout_s` is for each page.  Raises NotEnoughOwners where not all owners
+        answer.
+        """
+        self._calls_by(timeout_s)
+        if (key is None) == (range is None):
+            raise InvalidArgument("key", "name a key or a range, one of them")
+        ring = await self._ring()
+        if key is None:
+            [index] = _indexes((range,))
+            if index >= len(ring.ranges):
+                raise InvalidArgument("range", f"is {index}, keyspace {self.name!r} has 0 to {len(ring.ranges) - 1}")
+            firsts, rows = [b""], 0
+        else:
+            index, rows = ring.range_of(_key(key)), 1
+            firsts = [encode_place(CellPlace(sort, key)) for sort in (Sort.RETRACTED, Sort.STRING, Sort.META)]
+        found: list[FutureKey] = []
+        while firsts and len(found) < FUTURES_MAX:
+            page = await self._futures(ring, index, firsts.pop(0), rows, timeout_s)
+            found += (each for each in page_of(page) if key in (None, each.key))
+            if key is None and page.HasField("next"):
+                firsts.append(page.next)
+        return list(dict.fromkeys(found))[:FUTURES_MAX]
+
+    async def _futures(
+        self, ring: Ring, index: int, first: bytes, rows: int, timeout_s: float | None
+    ) -> wire.FuturesPage:
+        request = wire.FuturesRequest(
+            keyspace=self.name, keyspace_id=ring.keyspace_id, range=index, first=first, count_max=rows)
+        what = f"stamps from the future in range {index} of keyspace {self.name!r}"
+        call = self._call(ring, index, what, b"", 0, timeout_s)
+        page: wire.FuturesPage = await self._calls.read(call, "Futures", request, _unanswered)
+        return page
+
+    async def repair_future(self, key: bytes, *, timeout_s: float | None = None) -> tuple[ReplacedStamp, ...]:
+        """Put stamps of the present in the place of those of a String that are from the future; its value stays.
+
+        For a key that takes no writes because the clocks of owners were ahead: correct them first.  Return what was
+        replaced, nothing where nothing is from the future.  Raises NotRepaired where something is left, WriteUnknown
+        where the answer was lost; a repetition goes on.
+        """
+        call_of, key = self._calls_by(timeout_s), _key(key)
+        ring = await self._ring()
+        request = wire.RepairFutureRequest(keyspace=self.name, keyspace_id=ring.keyspace_id, key=key)
+        call = call_of(ring, ring.range_of(key), key, 1)
+        answer: wire.FutureRepaired = await self._calls.write(call, "RepairFuture", request, _future)
+        return replaced_of(self.name, key, answer)
 
     # --- requests
 

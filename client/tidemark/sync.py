@@ -50,6 +50,7 @@ from .gaps import Gap, GapT
 from .iterating import Iteration
 from .keyspace import TIMEOUT_S, TTL, Keyspace
 from .keyspace_cells import CellsPage, RefusedCell
+from .keyspace_futures import FutureKey, ReplacedStamp
 from .keyspace_pages import PAGE_ROWS_MAX, KeyspacePages
 from .keyspace_results import KeyMember, KeyspaceShape, KeyspaceStats, KeyValue, KeyWritten
 from .keyspace_views import KeyExplanation, KeyspaceRanges
@@ -640,6 +641,16 @@ class SyncKeyspace:
     def explain(self, key: bytes, element: bytes | None = None, *, timeout_s: float | None = None) -> KeyExplanation:
         """Ask every node what it has of a key; see `Keyspace.explain`."""
         return self._thread.wait(self._keyspace.explain(key, element, timeout_s=timeout_s))
+
+    def futures(
+        self, *, key: bytes | None = None, range: int | None = None, timeout_s: float | None = None
+    ) -> list[FutureKey]:
+        """Return keys with stamps from the future; see `Keyspace.futures`."""
+        return self._thread.wait(self._keyspace.futures(key=key, range=range, timeout_s=timeout_s))
+
+    def repair_future(self, key: bytes, *, timeout_s: float | None = None) -> tuple[ReplacedStamp, ...]:
+        """Replace stamps from the future; see `Keyspace.repair_future`."""
+        return self._thread.wait(self._keyspace.repair_future(key, timeout_s=timeout_s))
 
     def ranges(self, *, timeout_s: float | None = None) -> KeyspaceRanges:
         """Ask every node what it knows of ranges; see `Keyspace.ranges`."""

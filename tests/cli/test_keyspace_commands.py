@@ -13,6 +13,7 @@ import grpc
 import pytest
 from cli_harness import Cli
 from tidemark_cli.keyspace_times import time_of
+from tidemark_core.optimistic.ring import range_of
 from tidemark_core.optimistic.sizes import VALUE_BYTES_MAX
 from tidemark_wire.v1 import common_pb2
 from tidemark_wire.v1 import keyspaces_pb2 as wire
@@ -321,3 +322,35 @@ def test_a_key_is_explained(on_fake: Cli, fake: FakeInAThread):
 
 def test_times_that_no_calendar_has_are_numbers():
     assert ("1970-01-01T00:00:01.500+00:00", str(1 << 62)) == (time_of(1500), time_of(1 << 62))
+
+
+def test_d84_stamps_from_the_future_are_shown_and_repaired(on_fake: Cli, fake: FakeInAThread):
+    def stamp(ms: int) -> wire.KeyspaceStamp:
+        return wire.KeyspaceStamp(ms=ms, node="n0", start=b"12345678")
+
+    assert [2, 2] == [on_fake("repair-future", "carts", *wrong).code for wrong in ((), ("k", "--range", "1"))]
+    index = range_of(b"k", 4)
+    assert "carts  no stamp is from the future\n" == on_fake("repair-future", "carts", "--range", str(index)).out
+
+    carts(fake).futures = [wire.FutureKey(key=b"k", stamp=stamp(9_000)),
+                           wire.FutureKey(key=b"k", stamp=stamp(9_500), elements=True)]
+    dry = on_fake("repair-future", "carts", "--range", str(index), "--dry-run", "--json")
+    assert (1, True, [("k", "found", 9_000), ("k", "elements", 9_500)]) == (
+        dry.code, dry.document["dry_run"],
+        [(each["key"], each["outcome"], each["stamp"]["ms"]) for each in dry.document["keys"]])
+    assert "copy it to another key or keyspace" in dry.err
+    assert not any("RepairFuture" in node.keyspaces.calls for node in fake.cluster.nodes.values())
+
+    carts(fake).futures.pop()
+    assert 0 == on_fake("repair-future", "carts", "k", "--dry-run").code
+    carts(fake).repaired[b"k"] = wire.FutureRepaired(
+        outcome="ok", replaced=[wire.ReplacedStamp(was=stamp(9_000), became=stamp(1_000))])
+    done = on_fake("repair-future", "carts", "--range", str(index))
+    assert 0 == done.code and ["k", "ok", "1970-01-01T00:00:09.000+00:00", "1970-01-01T00:00:01.000+00:00", "-"] == (
+        done.out.splitlines()[1].split())
+    carts(fake).repaired[b"k"] = wire.FutureRepaired(
+        outcome="unknown", missing=[common_pb2.Member(node="n1", incarnation="1")])
+    left = on_fake("repair-future", "carts", "k", "--json")
+    assert (1, ["n1"], "unknown") == (
+        left.code, left.document["keys"][0]["missing"], left.document["keys"][0]["outcome"])
+    assert "n1 did not answer; repeat it when they do" in left.err

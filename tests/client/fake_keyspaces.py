@@ -44,6 +44,8 @@ class FakeKeyspace:
     floor_ms: int = 0
     writes: int = 0
     explained: wire.KeyExplained = field(default_factory=wire.KeyExplained)    # the answer to every question
+    futures: list[wire.FutureKey] = field(default_factory=list)
+    repaired: dict[bytes, wire.FutureRepaired] = field(default_factory=dict)
     next_range: int | None = None    # in place of the right one, in every answer
     shown: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)   # by node and range: beside its part
 
@@ -204,6 +206,20 @@ class KeyspacesServicer(keyspaces_pb2_grpc.KeyspacesServicer):
     @_handled
     def Explain(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
         return keyspace.explained
+
+    @_handled
+    def Futures(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        """Answer page by page with one key each, where a page has no bound of its own."""
+        keys = [each for each in keyspace.futures if range_of(each.key, len(keyspace.ranges)) == request.range]
+        at = int(request.first or b"0") if not request.count_max else 0
+        shown = keys if request.count_max else keys[at:at + 1]
+        return wire.FuturesPage(
+            outcome=outcome, keys=shown, now_ms=FAKE_NOW_MS,
+            next=b"%d" % (at + 1) if not request.count_max and at + 1 < len(keys) else None)
+
+    @_handled
+    def RepairFuture(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:
+        return keyspace.repaired.get(request.key, wire.FutureRepaired(outcome=outcome))
 
     @_handled
     def Ranges(self, keyspace: FakeKeyspace, request: Any, outcome: str) -> Any:

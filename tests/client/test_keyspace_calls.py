@@ -673,3 +673,51 @@ async def test_an_explanation_names_what_was_asked_for_and_who_was_silent(
     for wrong in ({"key": "k"}, {"key": b"k", "element": "e"}, {"key": b"k", "timeout_s": 0}):
         with pytest.raises(errors.InvalidArgument):
             await ks.explain(**wrong)
+
+
+# --- stamps from the future ----------------------------------------------------------------------------------------
+
+
+def _future_key(key: bytes, elements: bool = False) -> wire.FutureKey:
+    return wire.FutureKey(key=key, stamp=wire.KeyspaceStamp(ms=9_000, node="a", start=b"12345678"), elements=elements)
+
+
+async def test_d84_keys_with_stamps_from_the_future_are_listed_page_by_page(
+    cluster: FakeCluster, ks: Keyspace, carts: FakeKeyspace
+) -> None:
+    keys = [b"%d" % number for number in range(40)]
+    index = range_of(keys[0], len(carts.ranges))
+    there = [key for key in keys if range_of(key, len(carts.ranges)) == index]
+    carts.futures = [_future_key(key, elements=key == keys[0]) for key in keys]
+    found = await ks.futures(range=index)
+    assert there == [each.key for each in found] and len(there) > 1
+    assert [True] + [False] * (len(there) - 1) == [each.elements for each in found]
+    assert {9_000} == {each.stamp.ms for each in found}
+    assert [keys[1]] == [each.key for each in await ks.futures(key=keys[1])]
+    assert [] == await ks.futures(key=b"other")
+
+    for wrong in ({}, {"key": b"k", "range": 1}, {"range": len(carts.ranges)}, {"range": -1}, {"key": "k"}):
+        with pytest.raises(errors.InvalidArgument):
+            await ks.futures(**wrong)
+    for node in cluster.nodes.values():
+        node.keyspaces.outcomes.extend(["unknown"] * 20)
+    with pytest.raises(errors.NotEnoughOwners, match="stamps from the future in range"):
+        await ks.futures(range=index, timeout_s=0.2)
+
+
+async def test_d84_a_repair_says_what_it_replaced_and_what_is_left(ks: Keyspace, carts: FakeKeyspace) -> None:
+    was, became = (wire.KeyspaceStamp(ms=ms, node="a", start=b"12345678") for ms in (9_000, 1_000))
+    pair = wire.ReplacedStamp(was=was, became=became)
+    carts.repaired[b"k"] = wire.FutureRepaired(outcome="ok", replaced=[pair])
+    assert [(9_000, 1_000)] == [(each.was.ms, each.became.ms) for each in await ks.repair_future(b"k")]
+    assert () == await ks.repair_future(b"other")
+    for outcome, text in (
+        ("unknown", "c did not answer; repeat it"), ("past", "c: a stamp is not from"), ("full", "wait until the floor"),
+        ("elements", "copy it to another key or keyspace"), ("new word", "c did not answer"),
+    ):
+        carts.repaired[b"k"] = wire.FutureRepaired(
+            outcome=outcome, replaced=[pair], missing=[common_pb2.Member(node="c", incarnation="1")] if outcome in (
+                "unknown", "new word", "past") else [])
+        with pytest.raises(errors.NotRepaired, match=text) as caught:
+            await ks.repair_future(b"k")
+        assert (outcome, b"k", 1) == (caught.value.outcome, caught.value.key, len(caught.value.replaced))

@@ -1236,7 +1236,7 @@ class FutureRepaired(_message.Message):
 
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Member]:
-        """owners and pending owners that have not answered"""
+        """owners and pending owners that have not answered, or the one that refused"""
 
     def __init__(
         self,

@@ -475,6 +475,12 @@ def test_d84_a_repair_says_what_it_replaced_and_names_the_owners_that_did_not_an
     assert WAS not in {owner.cell.stamp for owner in of.values() if owner.cell is not None}
 
 
+def test_d84_a_repair_names_the_owner_that_refused() -> None:
+    of = members(cell(WAS), cell(WAS), None)
+    of[B].now_ms = 9_000     # its process runs since the clocks were ahead
+    assert Repaired(Outcome.PAST, (), (B,)) == repaired(of)
+
+
 def test_d84_a_repair_that_stopped_half_way_goes_on() -> None:
     of = members(cell(WAS), cell(WAS), None)
     for owner in of.values():

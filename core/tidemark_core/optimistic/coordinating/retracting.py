@@ -25,7 +25,7 @@ from .reading import Found, Repair
 
 
 class Ended(NamedTuple):
-    """The stamp that stands in for another one, and the members that have not stored that."""
+    """The stamp that stands in for another one, and the members that did not answer, or the one that refused."""
 
     outcome: Outcome
     became: Stamp
@@ -35,7 +35,8 @@ class Ended(NamedTuple):
 class Repaired(NamedTuple):
     """The answer for one key: pairs of a stamp that was taken back and the one that stands in for it.
 
-    OK: nothing of the String is in the future at any owner.  `missing` are the members that did not answer.
+    OK: nothing of the String is in the future at any owner.  `missing` did not answer; with another outcome than
+    UNKNOWN it is the member that refused.
     """
 
     outcome: Outcome
@@ -186,7 +187,7 @@ class Retracting:
             case Fate.NEEDS_RING:
                 return [To(sender, RingTold(self._index, self._record)), To(sender, self._message)]
             case Fate.FUTURE | Fate.BELOW | Fate.PAST | Fate.FULL:
-                return self._end(Outcome(fate.value))
+                return self._end(Outcome(fate.value), (sender,))
             case _:
                 return []
         self._answered[sender] = None
@@ -202,7 +203,7 @@ class Retracting:
 
     def on_deadline(self) -> list[Ended]:
         """End without those that did not answer; a repetition goes on."""
-        return [] if self.done else self._end(Outcome.UNKNOWN)
+        return [] if self.done else self._end(Outcome.UNKNOWN, self._missing)
 
     def _next(self, now_ms: int) -> Sequence[Effect]:
         match self._phase:
@@ -214,7 +215,7 @@ class Retracting:
             case _Phase.DECIDE:
                 self._phase = _Phase.SETTLE
             case _Phase.SETTLE:
-                return self._end(Outcome.OK)
+                return self._end(Outcome.OK, ())
         self._answered = {}
         self._attempt += 1
         return self.begin()
@@ -234,6 +235,6 @@ class Retracting:
             self._index, record.version, record.floor_ms, self._operation, self._attempt, Source.CLIENT,
             RetractWrite(self._key, self._was, self._became))
 
-    def _end(self, outcome: Outcome) -> list[Ended]:
-        self.done = Ended(outcome, self._became, () if outcome is Outcome.OK else self._missing)
+    def _end(self, outcome: Outcome, missing: tuple[Member, ...]) -> list[Ended]:
+        self.done = Ended(outcome, self._became, missing)
         return [self.done]
