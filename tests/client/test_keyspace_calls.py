@@ -712,7 +712,8 @@ async def test_d84_a_repair_says_what_it_replaced_and_what_is_left(ks: Keyspace,
     assert [(9_000, 1_000)] == [(each.was.ms, each.became.ms) for each in await ks.repair_future(b"k")]
     assert () == await ks.repair_future(b"other")
     for outcome, text in (
-        ("unknown", "c did not answer; repeat it"), ("past", "c: a stamp is not from"), ("full", "wait until the floor"),
+        ("unknown", "c did not answer; repeat it"), ("past", "c: a stamp is not from"),
+        ("full", "wait until the floor"),
         ("elements", "copy it to another key or keyspace"), ("new word", "c did not answer"),
     ):
         carts.repaired[b"k"] = wire.FutureRepaired(

@@ -46,11 +46,11 @@ def take_retraction(origin: Origin, held: Retracted, string: StringCell | None, 
     if m.became.ms > origin.latest_ms:
         return TakenBack(Verdict(Fate.FUTURE))
     beside = string.stamp if string is not None and string.stamp != m.was else ZERO
+    if m.became == ZERO and origin.latest_ms < beside.ms and beside < m.was:
+        return TakenBack(Verdict(Fate.BELOW, beside))    # it would be the greatest then
     if m.was not in known:
         if m.was.ms <= origin.latest_ms:
             return TakenBack(Verdict(Fate.PAST))
-        if origin.latest_ms < beside.ms < m.was.ms:
-            return TakenBack(Verdict(Fate.BELOW, beside))    # it would be the greatest then
         if len(known) >= STAMPS_MAX:
             return TakenBack(Verdict(Fate.FULL))
     taken = take_retracted(held, string, Retracted((Retraction(m.was, m.became),)))

@@ -351,6 +351,9 @@ def test_d84_a_lesser_stamp_from_the_future_comes_first() -> None:
     """It would be shown otherwise once the greater one is replaced."""
     of = members(cell(WAS, b"last"), cell(stamp(8_000), b"first"), None)
     assert Verdict(Fate.BELOW, stamp(8_000)) == tell(of[B], RetractWrite(KEY, WAS))
+    of[B].rows[RETRACTED] = ASKED
+    assert Verdict(Fate.BELOW, stamp(8_000)) == tell(of[B], RetractWrite(KEY, WAS)), "also where it is noted"
+    del of[B].rows[RETRACTED]
     assert repaired(of) == [8_000, 9_000]
     assert b"last" == read(of, A, B) == read(of, B, C) == read(of, C, A)
 
