@@ -334,6 +334,25 @@ def test_d84_the_first_stamp_that_stands_in_counts_for_every_coordinator() -> No
     assert [OVER] * 3 == [owner.rows[RETRACTED] for owner in of.values()]
 
 
+def test_d84_one_owner_decides_before_any_other_replaces() -> None:
+    """Two coordinators have drawn a stamp each, and no member has stored one."""
+    of = members(cell(WAS), cell(WAS), None)
+    repairs = [Retracting(number, INDEX, CALM, Clock(Actor("b", b"%d" % number * 8), SKEW_MS), KEY, WAS)
+               for number in (5, 6)]
+    asked = []
+    for now_ms, repair in zip((1_000, 1_050), repairs, strict=True):
+        for to in repair.begin():
+            answer: Any = of[to.member].answer(to.message)
+            found = repair.on_answer(now_ms, to.member, answer)
+        asked.append(found)
+        assert [A] == [to.member for to in found if isinstance(to, To)]
+        assert [] == repair.on_answer(now_ms, A, answer), "a late answer to the phase before"
+    for repair, [to] in zip(reversed(repairs), reversed(asked), strict=True):
+        decided: Any = of[A].answer(to.message)     # type: ignore[union-attr, arg-type]
+        assert [A, B, C] == [each.member for each in repair.on_answer(1_060, A, decided)]  # type: ignore[union-attr]
+    assert {1_050} == {repair._became.ms for repair in repairs}
+
+
 def test_d84_under_a_newer_record_all_of_its_members_note_the_stamp_first() -> None:
     of = members(cell(WAS), cell(WAS), None)
     of[D] = Owning(D, MOVING)
@@ -492,6 +511,9 @@ def test_d84_a_repair_that_stopped_half_way_goes_on() -> None:
     assert [9_000] == repaired(of)
     assert [OVER] * 3 == [owner.rows[RETRACTED] for owner in of.values()]
 
+    of[C].rows[RETRACTED] = ASKED      # no cell shows the stamp any more
+    assert [9_000] == repaired(of) and OVER == of[C].rows[RETRACTED]
+
 
 @pytest.mark.parametrize("meta", [Meta(greatest=WAS), Meta(cleared=WAS, greatest=WAS)])
 def test_d58_d84_elements_and_clears_are_not_taken_back(meta: Meta) -> None:
@@ -503,16 +525,20 @@ def test_d58_d84_elements_and_clears_are_not_taken_back(meta: Meta) -> None:
     assert {meta} == {owner.rows[Place(Sort.META, KEY)] for owner in of.values()}
 
 
-def test_d84_the_keys_of_a_range_with_stamps_from_the_future_are_found() -> None:
+@pytest.mark.parametrize(("first", "shown"), [
+    (Place(Sort.RETRACTED, b""), {b"stopped", KEY, b"set"}),
+    (Place(Sort.STRING, b""), {KEY, b"set"}),    # of the page before
+])
+def test_d84_the_keys_of_a_range_with_stamps_from_the_future_are_found(first: Place, shown: set[bytes]) -> None:
     rows = {STRING: cell(WAS), Place(Sort.STRING, b"right"): cell(stamp(900)),
-            Place(Sort.META, b"set"): Meta(greatest=stamp(9_500)), Place(Sort.RETRACTED, b"over"): OVER,
+            Place(Sort.META, b"set"): Meta(greatest=WAS), Place(Sort.RETRACTED, b"over"): OVER,
             Place(Sort.RETRACTED, b"stopped"): ASKED}
-    steps = futures(Place(Sort.RETRACTED, b""), lambda: 1_100)
+    steps = futures(first, lambda: 1_100)
     asked = next(steps)
-    assert isinstance(asked, ReadStep) and asked.span is not None
+    assert isinstance(asked, ReadStep) and asked.span is not None and first == asked.span.first
     with pytest.raises(StopIteration) as end:
         steps.send(Found(Outcome.OK, rows, None, 10, (A, B, C), ()))
-    assert {(b"stopped", 9_000, False), (KEY, 9_000, False), (b"set", 9_500, True)} == {
+    assert {(key, 9_000, key == b"set") for key in shown} == {
         (each.key, each.stamp.ms, each.elements) for each in end.value.value.found}
 
 
