@@ -609,8 +609,8 @@ async def test_a_caller_may_do_what_the_lists_of_the_keyspace_say(tmp_path: Path
     folder = Path(certificates.settings(Kind.NODE, "a").cert).parent
     lists = common_pb2.GroupAccess(readers=["rita", "gwen"], writers=["will", "gwen"], admins=["anna"])
     elsewhere = common_pb2.GroupAccess(readers=["eve"], writers=["eve"])
-    reads = {"Get", "GetElement", "Elements", "Strings", "Cells", "Explain", "Ranges"}
-    writes, both = {"Set", "Unset", "Put", "Remove", "Clear", "Import"}, {"GetDel"}
+    reads = {"Get", "GetElement", "Elements", "Strings", "Cells", "Futures", "Explain", "Ranges"}
+    writes, both = {"Set", "Unset", "Put", "Remove", "Clear", "Import", "RepairFuture"}, {"GetDel"}
     expected = {
         "rita": reads, "will": writes, "gwen": reads | writes | both, "anna": reads | writes | both, "eve": set(),
     }

@@ -14,6 +14,7 @@ from .cells import (
     ElementCell,
     Meta,
     Place,
+    Retracted,
     Row,
     Sort,
     StringCell,
@@ -76,6 +77,8 @@ def place_of(mark: bytes) -> Place:
     place = decode_place(mark)
     if len(place.key) > KEY_BYTES_MAX + 1 or len(place.element) > ELEMENT_BYTES_MAX + 1:
         raise RemoteViolation("a mark names a key or an element that is too long")
+    if place.sort is Sort.RETRACTED:
+        raise RemoteViolation("the bytes of a mark name no cell")
     return place
 
 
@@ -89,6 +92,8 @@ def decoded(cell: Archived) -> tuple[Place, Row]:
     """Return the place and the row of a cell; raises RemoteViolation for what no archive has."""
     place = decode_place(cell.place)
     row = decode_row(place.sort, cell.row)
+    if isinstance(row, Retracted):
+        raise RemoteViolation("a cell says which stamps are taken back: no archive has these")
     if not 1 <= len(place.key) <= KEY_BYTES_MAX:
         raise RemoteViolation(f"a key has {len(place.key)} bytes, must have 1 to {KEY_BYTES_MAX}")
     if len(place.element) > ELEMENT_BYTES_MAX:
@@ -134,6 +139,8 @@ def _alone(row: Row) -> Iterator[Row]:
         case Meta():
             if row.cleared != ZERO:
                 yield clear(row.cleared)
+        case Retracted():
+            return      # the Strings of an archive have the stamps that stand in (D84)
         case _:
             for actor, cell in row.items():
                 yield {actor: cell}

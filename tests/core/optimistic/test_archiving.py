@@ -15,6 +15,8 @@ from tidemark_core.optimistic.cells import (
     ElementCell,
     Meta,
     Place,
+    Retracted,
+    Retraction,
     Row,
     Sort,
     StringCell,
@@ -142,6 +144,7 @@ STAMP = stamp(50)
     (STRING, StringCell(Stamp(1 << 62, 0, "a", b"a" * 8), False, 0, b"v"), "a stamp has the time 4611686018427387904"),
     (STRING, StringCell(Stamp(5, 0, "", b"a" * 8), False, 0, b"v"), "the name of a node is empty"),
     (META, Meta(), "the name of a node is empty"),
+    (Place(Sort.RETRACTED, KEY), Retracted((Retraction(STAMP),)), "which stamps are taken back"),
     (element(b"e"), {}, "a row has 0 cells"),
     (element(b"e"), {ONE: live(1, STAMP), OTHER: live(1, STAMP)}, "a row has 2 cells"),
     (element(b"e"), {ONE: live(0, STAMP)}, "a dot has the number 0"),
@@ -196,6 +199,17 @@ def test_d82_a_live_cell_below_the_floor_is_there_and_a_dead_one_is_not() -> Non
     })
     assert {STRING: StringCell(stamp(100), False, 0, b"old"), element(b"e"): {OTHER: dead(1, stamp(401, OTHER))}
             } == rows_of(archive_of(node))
+
+
+def test_d82_d84_a_string_has_the_stamp_that_stands_in_and_what_is_taken_back_is_no_cell() -> None:
+    node = a_node()
+    was, cell = stamp(900), StringCell(stamp(900), False, 0, b"v")
+    other = Place(Sort.STRING, KEY + b"2")
+    hold(node, {STRING: cell, other: cell})
+    hold(node, {Place(Sort.RETRACTED, KEY): Retracted((Retraction(was, stamp(600)),))}, A)
+    wanted = {STRING: cell._replace(stamp=stamp(600)), other: cell}
+    for rows_max in (1, 10):
+        assert wanted == rows_of([each for page in pages(node, rows_max) for each in page.cells])
 
 
 def test_d82_each_row_is_merged_of_a_read_quorum_and_nothing_is_repaired() -> None:
