@@ -74,6 +74,7 @@ durations: $(INSTALLED) ## Write tests/run/durations.json from the results of th
 sim: $(INSTALLED) ## Run the simulator over SEEDS seeds (default 300), and as many of keyspaces; a failure prints its replay.
 	$(call bounded,seeds,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS)
 	$(call bounded,keyspaces,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS) --profile keyspace
+	$(call bounded,clocks,60) $(BIN)/python -m tidemark_sim --seed 1 --runs $(SEEDS) --profile keyspace-ahead
 
 mutants: $(INSTALLED) ## Find the seeds that catch the simulator's mutants, after a profile or a fault has changed.
 	$(BIN)/python tools/mutant_seeds.py

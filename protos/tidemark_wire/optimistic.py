@@ -391,6 +391,8 @@ def _get_change(proto: optimistic_pb2.Store, name: str) -> messages.Change:
             return messages.RowsWrite(_ROWS[1](proto.rows, "rows"))
         case "retract":
             was, became = (_STAMP[1](proto.retract, name) for name in ("was", "became"))
+            if became > was:
+                raise RemoteViolation("a stamp stands in for one that is below it")
             return messages.RetractWrite(_key(proto.retract.key), was, became)
         case _:
             raise FormatTooNew("a store carries a change that is not known to this build")

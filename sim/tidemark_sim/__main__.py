@@ -16,11 +16,12 @@ from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 
+from .keyspaces.run import AHEAD
 from .keyspaces.run import PROFILE as KEYSPACE
 from .keyspaces.traces import TRACES
 from .processes import in_processes
 from .profiles import PROFILES
-from .runner import STEPS, Result, run_seed
+from .runner import KEYSPACES, STEPS, Result, run_seed
 
 REQUIRED = (
     "elections", "truncations", "swaps_committed", "swaps_aborted", "swaps_resumed", "torn_tails", "wiped_disks",
@@ -46,6 +47,13 @@ REQUIRED_OF_KEYSPACES = (
     "read_unknown", "pages",
 )
 """The same of many runs of keyspaces."""
+
+REQUIRED_OF = {
+    KEYSPACE: REQUIRED_OF_KEYSPACES,
+    AHEAD: ("clocks_ahead", "repair_ok", "repair_past", "repair_unknown", "write_future", "stamps_taken_back",
+            "moves_finished", "floors_raised", "crashes"),
+}
+"""The same by profile of keyspaces."""
 
 REQUIRED_FROM_RUNS = 200
 RARE = dict.fromkeys(
@@ -83,8 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
                 seconds = time.monotonic() - started
                 print(f"{done}/{options.runs} runs, {len(failed)} failed, {done / seconds:.1f} runs/s", flush=True)
     seconds = time.monotonic() - started
-    required = REQUIRED_OF_KEYSPACES if options.profile == KEYSPACE else REQUIRED if options.profile is None else ()
-    counts = {**dict.fromkeys(required, 0), **totals} if options.profile == KEYSPACE else _summary(totals)
+    required = REQUIRED_OF.get(options.profile, REQUIRED if options.profile is None else ())
+    counts = {**dict.fromkeys(required, 0), **totals} if options.profile in REQUIRED_OF else _summary(totals)
     missing = [name for name in required if not counts[name] and done >= RARE.get(name, REQUIRED_FROM_RUNS)]
     if options.json:
         print(
@@ -112,7 +120,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tidemark_sim", description="Simulate Tidemark's core.")
     parser.add_argument("--seed", type=int, required=True, help="first seed")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to run")
-    parser.add_argument("--profile", choices=[*PROFILES, KEYSPACE], help="kind of run; default: all of shards in turn")
+    parser.add_argument(
+        "--profile", choices=[*PROFILES, *KEYSPACES], help="kind of run; default: all of shards in turn")
     parser.add_argument("--steps", type=int, default=STEPS, help="events before faults stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")

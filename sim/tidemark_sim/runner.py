@@ -17,6 +17,7 @@ from tidemark_core.replication import log as core_log
 from . import liveness
 from .crowd import remembered
 from .dice import Dice
+from .keyspaces.run import AHEAD, run_ahead
 from .keyspaces.run import PROFILE as KEYSPACE
 from .keyspaces.run import run as run_keyspace
 from .profiles import PROFILES, Options, draw
@@ -53,6 +54,10 @@ class Result:
         return asdict(self)
 
 
+KEYSPACES = {KEYSPACE: run_keyspace, AHEAD: run_ahead}
+"""The profiles of keyspaces; those of shards are `PROFILES`."""
+
+
 def profile_of(seed: int, profile: str | None) -> str:
     """Return the profile a seed runs with: all of shards in turn, unless one was asked for."""
     names = list(PROFILES)
@@ -87,9 +92,9 @@ def run_seed(
     result, dice, trace = Result(seed, name), Dice(seed), Trace(live)
     with mutant():
         try:
-            if name == KEYSPACE:
+            if name in KEYSPACES:
                 assert not checkers and adjust is None, "runs of keyspaces have a judge and options of their own"
-                run_keyspace(dice, trace, steps)
+                KEYSPACES[name](dice, trace, steps)
                 result.time_ms = trace.now_ms
             else:
                 _run_shards(result, dice, trace, steps, checkers, adjust)

@@ -125,6 +125,11 @@ def test_check_leaves_out_servers_and_long_tests(checkout: Path) -> None:
     assert '-m not servers and not slow' in ran
 
 
+def seeds_of(runs: int) -> list[str]:
+    command = f"tidemark_sim --seed 1 --runs {runs}"
+    return [command, f"{command} --profile keyspace", f"{command} --profile keyspace-ahead"]
+
+
 @pytest.mark.parametrize("code", [0, 1, 2])
 def test_test_runs_all_but_the_table_and_asks_for_a_second_run_with_the_exit_code(checkout: Path, code: int) -> None:
     finished = make("test", "PYTHON=false", cwd=checkout, CODE=str(code))
@@ -133,8 +138,7 @@ def test_test_runs_all_but_the_table_and_asks_for_a_second_run_with_the_exit_cod
     assert etcd == "tests.kube.binaries --etcd"
     assert " -m not full " in tests and " --max-worker-restart=0 " in tests
     assert again == f"tests.run.again {code} build/tests/tests.xml"
-    both = ["tidemark_sim --seed 1 --runs 300", "tidemark_sim --seed 1 --runs 300 --profile keyspace"]
-    assert seeds == (both if code == 0 else [])
+    assert seeds == (seeds_of(300) if code == 0 else [])
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -144,7 +148,7 @@ def test_test_full_runs_everything_once_and_the_seeds_whatever_failed(checkout: 
     built, tests, *seeds, table = runs(finished)
     assert built == "tests.kube.binaries --optional"
     assert " -m " not in tests.partition("pytest")[2]
-    assert seeds == ["tidemark_sim --seed 1 --runs 5000", "tidemark_sim --seed 1 --runs 5000 --profile keyspace"]
+    assert seeds == seeds_of(5000)
     assert table == "tests.run.stages build/tests/full.xml"
 
 
@@ -156,7 +160,8 @@ def test_every_stage_has_a_bound(checkout: Path) -> None:
     """`make test` as a whole takes at most 15 minutes, `.ci/run` 25."""
     finished = make("test", "PYTHON=false", cwd=checkout)
     bounds = re.findall(r"^ran -m tests.run.bounded --name (\w+) --minutes (\d+) ", finished.stdout, re.MULTILINE)
-    assert bounds == [("test", "15"), ("lint", "5"), ("tests", "15"), ("seeds", "60"), ("keyspaces", "60")]
+    assert bounds == [
+        ("test", "15"), ("lint", "5"), ("tests", "15"), ("seeds", "60"), ("keyspaces", "60"), ("clocks", "60")]
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     assert script.endswith("tests.run.bounded --name ci --minutes 25 -- make test MINUTES=25\n")
 

@@ -14,7 +14,7 @@ from tidemark_sim.keyspaces.deletion import delete
 from tidemark_sim.keyspaces.healing import finish
 from tidemark_sim.keyspaces.judge import Change, Judge, Seen, Slot
 from tidemark_sim.keyspaces.options import draw
-from tidemark_sim.keyspaces.run import PROFILE, play
+from tidemark_sim.keyspaces.run import AHEAD, PROFILE, play
 from tidemark_sim.keyspaces.traces import TRACES
 from tidemark_sim.keyspaces.world import BEGIN_MS, RangeWorld
 from tidemark_sim.runner import run_seed
@@ -81,6 +81,17 @@ def test_d74_seeds_keep_the_promise_while_owners_repair_by_themselves(
     result = run_seed(seed, PROFILE)
     assert result.passed, f"{result.message}\n" + "\n".join(result.story)
     assert len(begun) > 20
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 6) for at in (0, 50)], ids=str)
+def test_d84_seeds_keep_the_promise_while_stamps_from_the_future_are_taken_back(seeds: range) -> None:
+    counts: dict[str, int] = {}
+    for seed in seeds:
+        result = run_seed(seed, AHEAD)
+        assert result.passed, f"{result.message}\n{result.replay}\n" + "\n".join(result.story)
+        for what, count in result.counts.items():
+            counts[what] = counts.get(what, 0) + count
+    assert min(counts.get(what, 0) for what in ("stamps_taken_back", "repair_ok")) > 5, counts
 
 
 def test_one_seed_is_one_run() -> None:

@@ -12,7 +12,7 @@ from tidemark_sim.runner import Result, run_seed
 from tests.sim.range_warrants import QUESTIONS, WARRANTS, RangeWatch
 from tests.sim.warrants import CRASHED, sites
 
-SEEDS = range(12)
+SEEDS = range(18)
 SEEDS_MAX = 24
 """A mutant is caught within so many seeds."""
 

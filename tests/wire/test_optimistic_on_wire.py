@@ -65,7 +65,7 @@ metas = st.builds(Meta, stamps, stamps)
 cells = st.builds(ElementCell, st.integers(1, 1 << 62), st.booleans(), stamps, times, values)
 elements = st.dictionaries(st.builds(Actor, words, starts), cells, max_size=3)
 taken_back = st.dictionaries(stamps, stamps, max_size=3).map(
-    lambda became: Retracted(tuple(Retraction(*each) for each in sorted(became.items()))))
+    lambda became: Retracted(tuple(Retraction(was, min(was, each)) for was, each in sorted(became.items()))))
 keepable: st.SearchStrategy[tuple[Place, Row]] = st.one_of(
     st.tuples(st.builds(Place, st.just(Sort.STRING), keys, st.just(b"")), strings),
     st.tuples(st.builds(Place, st.just(Sort.META), keys, st.just(b"")), metas),
@@ -91,7 +91,7 @@ changes = st.one_of(
     st.builds(messages.ElementWrite, keys, names, elements.filter(len), st.just(True)),
     st.builds(messages.ClearWrite, keys, stamps),
     st.builds(messages.RowsWrite, rows),
-    st.builds(messages.RetractWrite, keys, stamps, stamps),
+    st.builds(lambda key, *both: messages.RetractWrite(key, max(both), min(both)), keys, stamps, stamps),
 )
 head = (unsigned, unsigned, times, unsigned, unsigned)
 some_seen = st.lists(st.builds(
@@ -242,8 +242,8 @@ def of_value(value: bytes) -> Row:
     (messages.LoadAnswer(*HEAD, behind=Place(Sort.STRING, LONG_KEY + b"kk")), "bounds a span has 1026"),
     (stored(messages.RetractWrite(LONG_KEY + b"k", SAID)), "a key has 1025 bytes"),
     (stored(messages.RetractWrite(b"k", SAID._replace(ms=LATE))), "a time is"),
-    (stored(messages.RetractWrite(b"k", SAID, SAID._replace(ms=LATE))), "a time is"),
-    (stored(messages.RowsWrite(((TAKEN_BACK, Retracted((Retraction(SAID, SAID._replace(ms=LATE)),))),))), "a time is"),
+    (stored(messages.RetractWrite(b"k", SAID, SAID._replace(ms=SAID.ms + 1))), "stands in for one that is below it"),
+    (stored(messages.RowsWrite(((TAKEN_BACK, Retracted((Retraction(SAID._replace(ms=LATE), SAID),))),))), "a time is"),
     (messages.Keep(3, 5, 1, TAKEN_BACK, Retracted()), "which owners alone have"),
     (messages.Keep(3, 5, 1, TOO_LONG, CELL), "a key has 1025 bytes"),
     (messages.Keep(3, 5, 1, STRING, CELL._replace(value=LONG_VALUE + b"v")), "a value has 1048577 bytes"),

@@ -66,7 +66,10 @@ class Meta(NamedTuple):
 
 
 class Retraction(NamedTuple):
-    """A stamp from the future, and the one that stands in for it; ZERO: no member may replace it yet (D84)."""
+    """A stamp from the future, and the one that stands in for it; ZERO: no member may replace it yet (D84).
+
+    It stands in for itself where its time came first.
+    """
 
     was: Stamp
     became: Stamp = ZERO
@@ -209,7 +212,7 @@ def encode_retracted(row: Retracted) -> bytes:
 
 
 def decode_retracted(data: bytes) -> Retracted:
-    """Read `encode_retracted`; raises RemoteViolation when it is cut short or too long, or out of order."""
+    """Read `encode_retracted`; raises RemoteViolation when it is cut short or too long, or has stamps out of order."""
     reader = _Reader(data, "row of retractions")
     (count,) = reader.take(_COUNT)
     stamps: list[Retraction] = []
@@ -217,6 +220,8 @@ def decode_retracted(data: bytes) -> Retracted:
         stamps.append(Retraction(reader.stamp(), reader.stamp()))
         if len(stamps) > 1 and stamps[-2].was >= stamps[-1].was:
             raise RemoteViolation("the stamps of a row of retractions are out of order")
+        if stamps[-1].became > stamps[-1].was:
+            raise RemoteViolation("a stamp stands in for one that is below it")
     reader.end()
     return Retracted(tuple(stamps))
 

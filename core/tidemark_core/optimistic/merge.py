@@ -67,9 +67,14 @@ def greatest(row: Row) -> Stamp:
 
 
 def replaced(cell: StringCell, retracted: Retracted) -> StringCell:
-    """Return the cell with the stamp that stands in for its own, where there is one (D84)."""
-    became = next((became for was, became in retracted.stamps if was == cell.stamp), ZERO)
-    return cell if became == ZERO else cell._replace(stamp=became)
+    """Return the cell with the stamp that stands in for its own, where there is one (D84).
+
+    That one may have been in the future too, and be taken back in its turn.
+    """
+    known, stamp = dict(retracted.stamps), cell.stamp
+    while ZERO < (became := known.get(stamp, ZERO)) < stamp:
+        stamp = became
+    return cell if stamp == cell.stamp else cell._replace(stamp=stamp)
 
 
 # --- what a row shows ---------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tidemark_core.optimistic.coordinating.operations import (
     unset,
 )
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.coordinating.retracting import repair_future
 from tidemark_core.optimistic.coordinating.running import Policy
 from tidemark_core.optimistic.plane import Operate
 
@@ -62,9 +63,13 @@ class Clients:
 
     def _by_chance(self, node: Node) -> None:
         dice = self.world.dice
+        act: Any
+        if self.world.options.clients.repairing:
+            act = dice.pick((self.repair, self.set, self.set, self.set, self.get, self.get, self.get, self.get))
+            act(node, STRINGS[0])
+            return
         element = dice.pick(ELEMENTS)
         kind = dice.pick(("string", "string", "set", "map", "many"))
-        act: Any
         if kind == "string":
             act = dice.pick((self.set, self.set_all, self.unset, self.get, self.get, self.get, self.getdel))
             act(node, dice.pick(STRINGS))
@@ -129,6 +134,16 @@ class Clients:
                 self.judge.acknowledged((key, None), change, self.world.now_ms, of_string=True)
 
         self._ask(node, watched(getdel(key, lambda: now_ms), change), answer)
+
+    def repair(self, node: Node, key: bytes) -> None:
+        """Take stamps from the future back (D84), at a node that often dies before it is done.
+
+        The judge hears of each stamp when it is sent.
+        """
+        steps = repair_future(key, lambda: node.now_ms + self.world.options.skew_ms)
+        self._ask(node, steps, lambda done: self._count("repair", done))
+        if self.world.dice.chance(0.5):
+            self.world.after(self.world.dice.between(0, 40), self.world.faults.kill, node)
 
     def scan(self, node: Node) -> None:
         """Read the Strings page by page, two at a time."""

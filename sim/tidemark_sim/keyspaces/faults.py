@@ -15,6 +15,9 @@ from .operator import NAME
 if TYPE_CHECKING:
     from .world import RangeWorld
 
+AHEAD_MS = (300, 3_000)
+"""How far all clocks are ahead together, in milliseconds: some stamps come of age within the run."""
+
 
 class Faults:
     """Breaks things until `calm`, and mends each of them after a while."""
@@ -31,6 +34,7 @@ class Faults:
             return
         world, options = self.world, self.options
         action = world.dice.weighted((
+            (self.ahead, options.ahead),
             (self.crash, options.crash), (self.cut, options.cut), (self.isolate, options.isolate),
             (self.split, options.split), (self.slow, options.slow), (self.clock, options.clock),
             (self.wipe, options.wipe), (self.old_image, options.old_image),
@@ -57,6 +61,11 @@ class Faults:
         node.crash()
         self.revive_later(node)
 
+    def kill(self, node: Node) -> None:
+        """Crash a node that does something now, unless the time of faults is over."""
+        if not self.over:
+            self.crash(node)
+
     def revive_later(self, node: Node) -> None:
         self.world.after(self.down_ms(), node.start)
 
@@ -73,6 +82,22 @@ class Faults:
 
     def _mend_clock(self, node: Node) -> None:
         node.skew_ms = 0
+
+    def ahead(self, _: Node) -> None:
+        """Set all clocks ahead together, so that owners store stamps from the future; set them back later."""
+        world = self.world
+        if any(node.skew_ms > world.options.skew_ms for node in world.nodes.values()):
+            return
+        by_ms = world.dice.between(*AHEAD_MS)
+        for node in world.nodes.values():
+            node.skew_ms = by_ms
+            world.after(self.down_ms(), self._set_back, node)
+        world.trace.count("clocks_ahead")
+
+    def _set_back(self, node: Node) -> None:
+        """Give a node the right time; its clock would go on slower until then, so that it starts again."""
+        node.skew_ms = 0
+        self.kill(node)
 
     def may_lose(self, node: Node) -> bool:
         """Say whether the promise holds when the disk of a node is lost now."""

@@ -64,6 +64,7 @@ class Judge:
         self._removes: dict[Slot, list[Change]] = {}      # of elements
         self._clears: dict[bytes, list[Change]] = {}
         self._least: dict[Slot, list[tuple[int, Stamp]]] = {}   # shown or acknowledged at a time: nothing older later
+        self._became: dict[Stamp, set[Stamp]] = {}      # what may stand in for a stamp that was taken back (D84)
 
     # --- changes ------------------------------------------------------------------------------------------
 
@@ -75,6 +76,11 @@ class Judge:
 
     def clears(self, change: Change) -> None:
         self._clears.setdefault(change.key, []).append(change)
+
+    def took_back(self, was: Stamp, became: Stamp) -> None:
+        """Note that a member may put another stamp in the place of one from the future."""
+        if became < was:
+            self._became.setdefault(was, set()).add(became)
 
     def acknowledged(self, slot: Slot, change: Change, now_ms: int, *, of_string: bool) -> None:
         """A change is acknowledged; a String's stamp must be above all that was shown before it began."""
@@ -93,12 +99,13 @@ class Judge:
             return
         slot: Slot = (key, None)
         writes = self._writes.get(slot, [])
-        if value is None:
-            excuses = [each for each in writes if each.value is None or each.expired(seen.expired_ms)]
-            stamps = [ZERO, *(stamp for each in excuses for stamp in each.stamps)]
-        else:
-            stamps = self._of_value(slot, value, seen).stamps
-        self._shows(slot, seen, value, stamps)
+        never = Change(key, 0, stamps=[ZERO], ended_ms=0)
+        shown = [never, *(each for each in writes if each.value is None or each.expired(seen.expired_ms))] \
+            if value is None else [self._of_value(slot, value, seen)]
+        newest_ms = max((each.begun_ms for each in writes if each.before(seen.begun_ms)), default=0)
+        if self.strict and all(each.before(newest_ms) for each in shown):
+            raise Violation("stale", f"{_name(slot)} shows {value!r}, and a write that began later had ended before")
+        self._shows(slot, seen, value, [stamp for each in shown for stamp in each.stamps])
 
     def element(self, slot: Slot, seen: Seen, value: bytes | None, *, of_map: bool) -> None:
         """Judge what a read shows of an element; a field of a Map shows the newest value that is not removed."""
@@ -141,12 +148,23 @@ class Judge:
         raise Violation("invented", f"{_name(slot)} shows {value!r}, which no client wrote")
 
     def _least_of(self, slot: Slot, begun_ms: int) -> Stamp:
-        return max((stamp for at_ms, stamp in self._least.get(slot, []) if at_ms < begun_ms), default=ZERO)
+        return max((self._lowest(stamp) for at_ms, stamp in self._least.get(slot, []) if at_ms < begun_ms),
+                   default=ZERO)
+
+    def _lowest(self, stamp: Stamp) -> Stamp:
+        """Return what a later write must exceed: a greater stamp that was taken back may have hidden this one."""
+        while found := [became for was, all_ in self._became.items() for became in all_ if became < stamp <= was]:
+            stamp = min(found)
+        return stamp
+
+    def _all_of(self, stamp: Stamp) -> list[Stamp]:
+        """Return a stamp and all that may stand in for it."""
+        return [stamp, *(each for became in self._became.get(stamp, ()) for each in self._all_of(became))]
 
     def _shows(self, slot: Slot, seen: Seen, value: bytes | None, stamps: list[Stamp]) -> None:
         """The read shows one of these stamps: at least one is not older than all that came before."""
         least = self._least_of(slot, seen.begun_ms)
-        fitting = [stamp for stamp in stamps if stamp >= least]
+        fitting = [each for stamp in stamps for each in self._all_of(stamp) if each >= least]
         if not fitting:
             raise Violation("stale", f"{_name(slot)} shows {value!r} of {max(stamps, default=None)}, not of {least}")
         if self.monotonic:

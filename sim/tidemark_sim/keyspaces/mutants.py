@@ -21,9 +21,11 @@ from tidemark_core.optimistic import standing as core_standing
 from tidemark_core.optimistic import storing as core_storing
 from tidemark_core.optimistic.cells import Element, ElementCell, Place, Row, Sort
 from tidemark_core.optimistic.coordinating import operations as core_operations
+from tidemark_core.optimistic.coordinating import retracting as core_retracting
 from tidemark_core.optimistic.coordinating.operations import WriteStep
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.reading import Read, Repair
+from tidemark_core.optimistic.coordinating.retracting import Retracting
 from tidemark_core.optimistic.coordinating.writing import Done, Write
 from tidemark_core.optimistic.deleting import Deletions
 from tidemark_core.optimistic.exchanging import giving as core_giving
@@ -42,7 +44,7 @@ from tidemark_core.optimistic.storing import kept
 from ..mutant import Mutant, substitute
 from . import clients
 from .node import Node
-from .run import PROFILE
+from .run import AHEAD, PROFILE
 
 # --- moves --------------------------------------------------------------------------------------------------
 
@@ -403,7 +405,19 @@ def _img_blind(stack: ExitStack) -> None:
     substitute(stack, Node, "is_old", property(lambda self: False))
 
 
-KEYSPACE_MUTANTS = tuple(
+def _some_settle(stack: ExitStack) -> None:
+    """A repair ends when the member that decides has replaced the stamp, and no member waits for that."""
+    then = Retracting._next
+
+    def hasty(self: Retracting, now_ms: int) -> Sequence[Any]:
+        deciding = self._phase is core_retracting._Phase.DECIDE
+        return self._end(Outcome.OK, ()) if deciding else then(self, now_ms)
+
+    substitute(stack, Retracting, "_next", hasty)
+    substitute(stack, core_storing, "waits", lambda origin, retracted, cell: False)
+
+
+KEYSPACE_MUTANTS = (*(
     Mutant(name, missing, change, PROFILE) for name, missing, change in (
         ("D64 joint", "writes and reads need both lists while a move is open", _no_joint),
         ("D64 reads", "reads need both lists while a move is open", _read_old_only),
@@ -438,4 +452,4 @@ KEYSPACE_MUTANTS = tuple(
         ("D75", "a read stores what it found before it answers", _no_block),
         ("marks", "an old disk is noticed", _img_blind),
     )
-)
+), Mutant("D84", "a repair ends when all have replaced the stamp, and writes wait for that", _some_settle, AHEAD))

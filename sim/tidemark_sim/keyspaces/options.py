@@ -31,6 +31,7 @@ class FaultOptions:
     clock: float = 0.0          # within the bound, or beyond it
     wipe: float = 0.0
     old_image: float = 0.0
+    ahead: float = 0.0          # all clocks together, which are set back later
 
 
 @dataclass(slots=True)
@@ -48,10 +49,14 @@ class OperatorOptions:
 
 @dataclass(slots=True)
 class ClientOptions:
-    """Clients ask every `think_ms`; `expiring` is the chance that a value has a time to live."""
+    """Clients ask every `think_ms`; `expiring` is the chance that a value has a time to live.
+
+    `repairing`: they use one String, and also take its stamps from the future back (D84).
+    """
 
     think_ms: int = 10
     expiring: float = 0.0
+    repairing: bool = False
     timeout_ms: int = 1_000
 
 
@@ -75,6 +80,19 @@ class RangeOptions:
     faults: FaultOptions = field(default_factory=FaultOptions)
     operator: OperatorOptions = field(default_factory=OperatorOptions)
     clients: ClientOptions = field(default_factory=ClientOptions)
+
+
+def draw_ahead(dice: Dice) -> RangeOptions:
+    """Draw the options of a run in which all clocks are ahead at times.  Its keyspace is strict."""
+    options = draw(dice)
+    options.sloppy = False
+    options.network.straggle = max(options.network.straggle, 0.01)
+    options.network.loss = max(options.network.loss, 0.1)
+    options.faults.every_ms, options.faults.down_ms = dice.between(60, 120), dice.between(60, 200)
+    options.faults.ahead, options.faults.isolate = 2.0, 1.0
+    options.clients.think_ms = dice.between(2, 8)
+    options.clients.repairing = True
+    return options
 
 
 def draw(dice: Dice) -> RangeOptions:

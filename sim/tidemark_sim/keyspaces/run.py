@@ -12,13 +12,15 @@ from ..network import NetworkOptions
 from ..trace import Trace
 from .deletion import delete
 from .healing import finish
-from .options import RangeOptions, draw
+from .options import RangeOptions, draw, draw_ahead
 from .story import Story
 from .traces import TRACES
 from .traces.trace import Trace as Told
 from .world import RangeWorld
 
 PROFILE = "keyspace"
+AHEAD = "keyspace-ahead"
+"""The profile in which all clocks are ahead at times, and clients take stamps from the future back (D84)."""
 TRACED = 0.3
 """The chance that a run begins with a trace."""
 ALONE = 0.5
@@ -47,6 +49,15 @@ def go_on(world: RangeWorld, options: RangeOptions) -> None:
     world.manual = False
     for part in (world.operator, world.clients, world.faults):
         world.after(world.dice.between(0, 40), part.tick)
+
+
+def run_ahead(dice: Dice, trace: Trace, steps: int) -> RangeWorld:
+    """Run everything by chance with clocks that are ahead, up to the first broken promise."""
+    world = RangeWorld(draw_ahead(dice), dice, trace)
+    world.begin()
+    world.run_faults(min(steps, STEPS_MAX))
+    finish(world)
+    return world
 
 
 def run(dice: Dice, trace: Trace, steps: int) -> RangeWorld:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from tidemark_core.base.effects import Send
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.coordinating.reading import Repair
+from tidemark_core.optimistic.messages import RetractWrite, Store
 from tidemark_core.optimistic.plane import KeyspaceLimits
 from tidemark_core.optimistic.ring import Owners, Range
 from tidemark_core.optimistic.settings import KeyspaceSettings
+from tidemark_core.optimistic.stamps import ZERO
 
 from ..dice import Dice
 from ..network import Network
@@ -63,6 +65,10 @@ class RangeWorld(Timeline):
 
     def send_from_node(self, node: Node, effect: Send) -> None:
         to = effect.to
+        match effect.message:
+            case Store(change=RetractWrite(_, was, became)) if became != ZERO:
+                self.judge.took_back(was, became)
+                self.trace.count("stamps_taken_back")
         if isinstance(to, Member):
             target = self.nodes[to.node]
             self.network.send(node.name, to.node, target.receive, effect.address, node.member, to, effect.message)

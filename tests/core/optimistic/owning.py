@@ -58,7 +58,9 @@ class Owning:
         span = [(place, row) for place, row in sorted(self.rows.items(), key=lambda item: item[0])
                 if m.span.first <= place < m.span.behind]
         page, rest = span[:m.span.rows_max], span[m.span.rows_max:]
-        return on_load(self.standing, m, [*found, *page], rest[0][0] if rest else None)
+        back = [(place, row) for place, row in self.rows.items() if place.sort is Sort.RETRACTED
+                and m.span.first <= Place(Sort.STRING, place.key) < m.span.behind]
+        return on_load(self.standing, m, [*back, *found, *page], rest[0][0] if rest else None)
 
 
 def owners(*members: Member, record: Range = CALM) -> dict[Member, Owning]:

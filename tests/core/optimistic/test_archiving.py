@@ -206,7 +206,7 @@ def test_d82_d84_a_string_has_the_stamp_that_stands_in_and_what_is_taken_back_is
     was, cell = stamp(900), StringCell(stamp(900), False, 0, b"v")
     other = Place(Sort.STRING, KEY + b"2")
     hold(node, {STRING: cell, other: cell})
-    hold(node, {Place(Sort.RETRACTED, KEY): Retracted((Retraction(was, stamp(600)),))}, A)
+    hold(node, {Place(Sort.RETRACTED, KEY): Retracted((Retraction(was, stamp(600)),))}, A, B)
     wanted = {STRING: cell._replace(stamp=stamp(600)), other: cell}
     for rows_max in (1, 10):
         assert wanted == rows_of([each for page in pages(node, rows_max) for each in page.cells])

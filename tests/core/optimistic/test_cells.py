@@ -93,3 +93,10 @@ def test_retractions_out_of_order_are_refused(stamps: tuple[int, int]) -> None:
     data = encode_retracted(Retracted(tuple(Retraction(stamp(ms)) for ms in stamps)))
     with pytest.raises(RemoteViolation, match="out of order"):
         decode_retracted(data)
+
+
+def test_a_retraction_by_a_greater_stamp_is_refused() -> None:
+    itself = Retracted((Retraction(stamp(1), stamp(1)),))
+    assert itself == decode_retracted(encode_retracted(itself))
+    with pytest.raises(RemoteViolation, match="below it"):
+        decode_retracted(encode_retracted(Retracted((Retraction(stamp(1), stamp(2)),))))

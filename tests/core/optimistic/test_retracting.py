@@ -366,6 +366,32 @@ def test_d84_under_a_newer_record_all_of_its_members_note_the_stamp_first() -> N
     assert [] == repair.on_record(CALM)
 
 
+def test_d84_a_stamp_whose_time_came_stands_in_for_itself() -> None:
+    """All have noted it when its time comes.  A write above it is acknowledged, and the repair goes on after that."""
+    of = members(cell(WAS, b"ahead"), cell(WAS, b"ahead"), None)
+    for owner in of.values():
+        assert STORED == tell(owner, RetractWrite(KEY, WAS))
+        owner.now_ms = 9_100
+    above = stamp(9_001)
+    assert STORED == tell(of[B], write(above)) == tell(of[C], write(above))
+    done = retract(of, A, B, C, now_ms=9_100).done
+    assert done is not None and (Outcome.OK, WAS) == (done.outcome, done.became)
+    assert b"new" == read(of, A, B) == read(of, C, A)
+    assert Fate.NEWER is tell(of[A], write(stamp(8_999))).fate, "no write waits any more"
+
+
+def test_d84_a_stamp_that_stands_in_is_taken_back_in_its_turn() -> None:
+    """Clocks were set back twice; an owner shows the first stamp again."""
+    between = stamp(5_000)
+    twice = Retracted((Retraction(between, THEN), Retraction(WAS, between)))
+    of = members(cell(THEN, b"ahead"), cell(THEN, b"ahead"), None)
+    for owner in of.values():
+        owner.rows[RETRACTED] = twice
+    assert STORED == tell(of[B], write(LATER)) == tell(of[C], write(LATER))
+    tell(of[B], write(WAS, b"ahead"), Source.OWNER)
+    assert b"new" == read(of, A, B) == read(of, B, C)
+
+
 def test_d84_a_lesser_stamp_from_the_future_comes_first() -> None:
     """It would be shown otherwise once the greater one is replaced."""
     of = members(cell(WAS, b"last"), cell(stamp(8_000), b"first"), None)

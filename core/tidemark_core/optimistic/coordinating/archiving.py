@@ -43,7 +43,7 @@ def read_cells(first: bytes, rows_max: int, bytes_max: int) -> Steps[CellsPage]:
     start = place_of(first)
     while True:
         found: Found = yield ReadStep((), Span(start, END, rows_max), Repair.OFF, strict=True)
-        # Rows of several members: there may be more than each was asked for.  What is taken back comes with each page.
+        # There may be more rows than each member was asked for.  Stamps that are taken back come with each page.
         places = sorted(place for place in found.rows if place.sort is not Sort.RETRACTED)
         rest = places[rows_max] if len(places) > rows_max else found.behind
         elements = [place for place in places[:rows_max] if place.sort is Sort.ELEMENT]

@@ -67,12 +67,13 @@ Latest = Callable[[], int]
 def repair_future(key: bytes, latest: Latest) -> Steps[Repaired]:
     """Take back every stamp from the future of a String, the least one first: values keep their order."""
     done: list[tuple[Stamp, Stamp]] = []
+    came: set[Stamp] = set()    # their time came before another one could stand in
     while True:
         found: Inspection = yield InspectStep(of_retracted(key))
         if found.outcome is not Outcome.OK:
             return Repaired(found.outcome, tuple(done), tuple(
                 member for member in found.record.members if member not in found.answers))
-        was = min(_open(found, latest()), default=None)
+        was = min(_open(found, latest()) - came, default=None)
         if was is None:
             break
         ended: Ended = yield RetractStep(key, was)
@@ -80,7 +81,10 @@ def repair_future(key: bytes, latest: Latest) -> Steps[Repaired]:
             continue    # another one came meanwhile, and it is less
         if ended.outcome is not Outcome.OK:
             return Repaired(ended.outcome, tuple(done), ended.missing)
-        done.append((was, ended.became))
+        if ended.became == was:
+            came.add(was)
+        else:
+            done.append((was, ended.became))
     beside: Found = yield ReadStep((Place(Sort.META, key),), repair=Repair.OFF)
     outcome = beside.outcome
     if any(greatest(row).ms > latest() for row in beside.rows.values()):
@@ -211,7 +215,8 @@ class Retracting:
                 self._phase = _Phase.DECIDE
                 if self._became == ZERO:
                     floor = Stamp(self._record.floor_ms, 0, "", ZERO.start)
-                    self._became = self._clock.draw(now_ms, max(self._beside, floor)).stamp
+                    drawn = self._clock.draw(now_ms, max(self._beside, floor)).stamp
+                    self._became = min(drawn, self._was)    # above it, a write that came meanwhile would be hidden
             case _Phase.DECIDE:
                 self._phase = _Phase.SETTLE
             case _Phase.SETTLE:

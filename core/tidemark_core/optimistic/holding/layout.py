@@ -13,7 +13,7 @@ from ...base.effects import Delete, Put
 from ..cells import Place, Sort, decode_place, encode_place
 
 STRINGS, METAS, ELEMENTS, RETRACTED = "ks_strings", "ks_keys", "ks_elements", "ks_retracted"
-FAMILIES = {Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS, Sort.RETRACTED: RETRACTED}
+FAMILIES = {Sort.RETRACTED: RETRACTED, Sort.STRING: STRINGS, Sort.META: METAS, Sort.ELEMENT: ELEMENTS}
 
 INDEX_MAX = (1 << 32) - 1
 """No range of a keyspace has this index."""
