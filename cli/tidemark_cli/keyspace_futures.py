@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from tidemark import FutureKey, Keyspace, ReplacedStamp
-from tidemark.errors import NotRepaired
+from tidemark.errors import NotRepaired, Unavailable, WriteUnknown
 
 from .failures import FAILED
 from .keyspace_arguments import TIMEOUT_S, HexOption, KeyspaceArgument, ask, bytes_of
@@ -72,6 +72,8 @@ async def _repaired(ks: Keyspace, key: bytes) -> dict[str, Any]:
     except NotRepaired as error:
         return _key(
             key, outcome=error.outcome, replaced=error.replaced, missing=error.missing, why=str(error))
+    except (Unavailable, WriteUnknown) as error:
+        return _key(key, outcome="unknown", why=str(error))
 
 
 def _key(

@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from cli_harness import Cli
+from tidemark import Keyspace
+from tidemark.errors import WriteUnknown
 from tidemark_cli.keyspace_times import time_of
 from tidemark_core.optimistic.ring import range_of
 from tidemark_core.optimistic.sizes import VALUE_BYTES_MAX
@@ -354,3 +356,24 @@ def test_d84_stamps_from_the_future_are_shown_and_repaired(on_fake: Cli, fake: F
     assert (1, ["n1"], "unknown") == (
         left.code, left.document["keys"][0]["missing"], left.document["keys"][0]["outcome"])
     assert "n1 did not answer; repeat it when they do" in left.err
+
+
+def test_d84_a_key_without_an_answer_does_not_end_the_repair_of_a_range(
+    on_fake: Cli, fake: FakeInAThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = range_of(b"k", 4)
+    other = next(key for key in (b"k%d" % n for n in range(100)) if range_of(key, 4) == index)
+    carts(fake).futures = [
+        wire.FutureKey(key=key, stamp=wire.KeyspaceStamp(ms=9_000, node="n0", start=b"12345678"))
+        for key in (b"k", other)]
+    repair = Keyspace.repair_future
+
+    async def silent(self: Keyspace, key: bytes) -> Any:
+        if key == b"k":
+            raise WriteUnknown("the repair has no answer", keyspace="carts", key=key)
+        return await repair(self, key)
+
+    monkeypatch.setattr(Keyspace, "repair_future", silent)
+    done = on_fake("repair-future", "carts", "--range", str(index), "--json")
+    assert (1, ["unknown", "ok"]) == (done.code, [each["outcome"] for each in done.document["keys"]])
+    assert "the repair has no answer" in done.err

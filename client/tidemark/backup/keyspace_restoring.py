@@ -84,7 +84,7 @@ class _Run:
     async def _check_empty(self, index: int) -> None:
         first: bytes | None = b""
         while first is not None:
-            page = await self._keyspace.cells(index, first, keyspace_id=self._keyspace_id, page_rows=1)
+            page = await self._keyspace.cells(index, first, keyspace_id=self._keyspace_id)
             if page.cells:
                 raise KeyspaceNotEmpty(
                     f"keyspace {self._keyspace.name!r} has values or deletes in range {index}", index=index)

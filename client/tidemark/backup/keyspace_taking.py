@@ -38,10 +38,10 @@ async def take_keyspace(
 ) -> Backup:
     """Write the cells of a keyspace to a new folder: values, deletes, expiries, with their stamps.
 
-    There is no cut: writes that end while this runs are in the backup or not, each row by itself, and what was written
-    before is in it.  When this ends early, another call with the same folder goes on.  `on_ranges` hears of ranges that
-    are done; `file_bytes` and `timeout_s` are those of `take`.  Raises FolderRefused, BackupDamaged, UnknownKeyspace,
-    GroupReplaced, NotEnoughOwners, Unavailable, OSError.
+    There is no cut: writes that end while this runs are in the backup or not, each row by itself.  Earlier writes are
+    in it, where R and W of the keyspace meet.  When this ends early, another call with the same folder goes
+    on.  `on_ranges` hears of ranges that are done; `file_bytes` and `timeout_s` are those of `take`.  Raises
+    FolderRefused, BackupDamaged, UnknownKeyspace, GroupReplaced, NotEnoughOwners, Unavailable, OSError.
     """
     at_least("file_bytes", file_bytes, 1)
     if file_bytes > FILE_BYTES_MAX // 2:
@@ -138,9 +138,9 @@ class _Run:
 
     async def _add(self, index: int, file: FileRecord) -> None:
         """Note a file that is complete."""
-        part = self._manifest.shards[index]
-        self._manifest.shards[index] = ShardRecord.of_range(index, [*part.files, file], part.floor_ms)
-        async with self._saving:
+        async with self._saving:    # a manifest that is being written does not change
+            part = self._manifest.shards[index]
+            self._manifest.shards[index] = ShardRecord.of_range(index, [*part.files, file], part.floor_ms)
             if (now_s := asyncio.get_running_loop().time()) >= self._saved_s + SAVE_S:
                 self._saved_s = now_s
                 await in_thread(self._folder.save_unfinished, self._manifest)

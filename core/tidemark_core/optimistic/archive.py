@@ -103,6 +103,8 @@ def decoded(cell: Archived) -> tuple[Place, Row]:
             _check(row)
         case Meta():
             _check_stamp(row.cleared)
+            if row != clear(row.cleared):
+                raise RemoteViolation("a clear has a stamp beside its own")
         case _:
             if len(row) != 1:
                 raise RemoteViolation(f"a row has {len(row)} cells, must have one")

@@ -37,7 +37,7 @@ class Fate(Enum):
     BELOW = "below"            # external, and not above the floor, the promise or a clear
     FUTURE = "future"          # further ahead than clocks may differ
     NOT_OWNER = "not_owner"
-    NOT_READY = "not_ready"    # it has not read its own rows yet
+    NOT_READY = "not_ready"    # it has not copied its rows yet, or takes a stamp of the String back
     PAST = "past"              # to be taken back, and not from the future here (D84)
     FULL = "full"              # too many stamps are taken back here
     OLD_RING = "old_ring"      # the sender must take our record and count its answers again

@@ -31,8 +31,12 @@ class TakenBack(NamedTuple):
 
 
 def waits(origin: Origin, retracted: Retracted, cell: StringCell) -> bool:
-    """Say whether a cell from outside waits: a stamp not below its own is noted, and none stands in for it yet."""
-    return origin.external and any(became == ZERO and cell.stamp <= was for was, became in retracted.stamps)
+    """Say whether a cell from outside waits: a stamp not below its own is noted, and none stands in for it yet.
+
+    Once the time of that stamp has come, writes exceed it, and a hint must not wait for a repair that was given up.
+    """
+    return origin.external and any(
+        became == ZERO and cell.stamp <= was and was.ms > origin.latest_ms for was, became in retracted.stamps)
 
 
 def take_retraction(origin: Origin, held: Retracted, string: StringCell | None, m: RetractWrite) -> TakenBack:

@@ -13,6 +13,8 @@ from xxhash import xxh3_64_digest
 
 START_BYTES = 8
 LOGICAL_MAX = (1 << 32) - 1
+BEYOND_MS = 60_000
+"""Dots of so long a time to come have one actor."""
 
 
 class Actor(NamedTuple):
@@ -58,25 +60,26 @@ def numbers_of(actor: Actor) -> Iterator[int]:
 
 
 class Clock:
-    """Draws the dots of one actor; each stamp is above all that the clock drew, and saw within its bound."""
+    """Draws the dots of one actor; each stamp is above all that the clock drew, and saw within its bound.
+
+    Above a stamp from the future it draws for other actors, one for each `BEYOND_MS` of the time to come.
+    """
 
     __slots__ = ("_beyond", "_logical", "_ms", "_n", "_skew_ms", "actor")
 
     def __init__(self, actor: Actor, skew_ms: int) -> None:
         self.actor = actor
         self._skew_ms = skew_ms
-        self._ms = self._logical = self._n = self._beyond = 0
+        self._ms = self._logical = self._n = 0
+        self._beyond: dict[int, Dot] = {}       # the last dot, by its time
 
     def draw(self, now_ms: int, above: Stamp = ZERO) -> Dot:
         """Return the next dot, with a stamp above `above`.
 
-        One call takes both numbers, so dots of one actor have the order of their stamps.  Above a stamp from the future
-        the dot is one of an actor that has no other: later dots of this clock are lower.
+        One call takes both numbers, so dots of one actor have the order of their stamps.
         """
         if above.ms > self.latest_ms(now_ms):
-            self._beyond += 1
-            start = xxh3_64_digest(self.actor.start + self._beyond.to_bytes(8, "big"))
-            return Dot(1, Stamp(*_next(above.ms, above.logical), self.actor.node, start))
+            return self._draw_beyond(*_next(above.ms, above.logical))
         self.saw(above, now_ms)
         if now_ms > self._ms:
             self._ms, self._logical = now_ms, 0
@@ -84,6 +87,23 @@ class Clock:
             self._ms, self._logical = _next(self._ms, self._logical)
         self._n += 1
         return Dot(self._n, Stamp(self._ms, self._logical, *self.actor))
+
+    def _draw_beyond(self, ms: int, logical: int) -> Dot:
+        """Return a dot from the future, of an actor of its own: later dots of this clock are lower.
+
+        An actor for each dot would fill an element with removed cells while this clock is behind those of owners.
+        """
+        part, n = ms // BEYOND_MS, 1
+        last = self._beyond.get(part)
+        if last is not None:
+            n = last.n + 1
+            if last.stamp[:2] >= (ms, logical):
+                ms, logical = _next(last.stamp.ms, last.stamp.logical)
+                if ms // BEYOND_MS != part:
+                    return self._draw_beyond(ms, logical)
+        start = xxh3_64_digest(self.actor.start + part.to_bytes(8, "big"))
+        dot = self._beyond[part] = Dot(n, Stamp(ms, logical, self.actor.node, start))
+        return dot
 
     def saw(self, stamp: Stamp, now_ms: int) -> None:
         """Learn of a stamp that was stored here or reported by another owner; one from the future changes nothing."""

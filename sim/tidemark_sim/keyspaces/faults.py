@@ -52,6 +52,13 @@ class Faults:
             node.skew_ms = 0
             node.start()
 
+    def set_clocks(self) -> None:
+        """Start every node that is ahead again: its clock would go on slower for long."""
+        for node in self.world.nodes.values():
+            if node.now_ms > self.world.now_ms + self.world.options.skew_ms:
+                node.crash()
+                node.start()
+
     def down_ms(self) -> int:
         return self.world.dice.around(self.options.down_ms)
 

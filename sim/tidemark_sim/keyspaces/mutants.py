@@ -21,11 +21,9 @@ from tidemark_core.optimistic import standing as core_standing
 from tidemark_core.optimistic import storing as core_storing
 from tidemark_core.optimistic.cells import Element, ElementCell, Place, Row, Sort
 from tidemark_core.optimistic.coordinating import operations as core_operations
-from tidemark_core.optimistic.coordinating import retracting as core_retracting
 from tidemark_core.optimistic.coordinating.operations import WriteStep
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
 from tidemark_core.optimistic.coordinating.reading import Read, Repair
-from tidemark_core.optimistic.coordinating.retracting import Retracting
 from tidemark_core.optimistic.coordinating.writing import Done, Write
 from tidemark_core.optimistic.deleting import Deletions
 from tidemark_core.optimistic.exchanging import giving as core_giving
@@ -36,6 +34,7 @@ from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.messages import Load, LoadAnswer, Store
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
 from tidemark_core.optimistic.plane import KeyspacePlane
+from tidemark_core.optimistic.retracting import TakenBack
 from tidemark_core.optimistic.ring import Range
 from tidemark_core.optimistic.stamps import ZERO, Actor, Stamp
 from tidemark_core.optimistic.standing import Standing
@@ -405,16 +404,8 @@ def _img_blind(stack: ExitStack) -> None:
     substitute(stack, Node, "is_old", property(lambda self: False))
 
 
-def _some_settle(stack: ExitStack) -> None:
-    """A repair ends when the member that decides has replaced the stamp, and no member waits for that."""
-    then = Retracting._next
-
-    def hasty(self: Retracting, now_ms: int) -> Sequence[Any]:
-        deciding = self._phase is core_retracting._Phase.DECIDE
-        return self._end(Outcome.OK, ()) if deciding else then(self, now_ms)
-
-    substitute(stack, Retracting, "_next", hasty)
-    substitute(stack, core_storing, "waits", lambda origin, retracted, cell: False)
+def _no_retractions(stack: ExitStack) -> None:
+    substitute(stack, core_storing, "take_retracted", lambda held, string, row: TakenBack(STORED))
 
 
 KEYSPACE_MUTANTS = (*(
@@ -452,4 +443,4 @@ KEYSPACE_MUTANTS = (*(
         ("D75", "a read stores what it found before it answers", _no_block),
         ("marks", "an old disk is noticed", _img_blind),
     )
-), Mutant("D84", "a repair ends when all have replaced the stamp, and writes wait for that", _some_settle, AHEAD))
+), Mutant("D84", "owners learn from each other what was taken back", _no_retractions, AHEAD))

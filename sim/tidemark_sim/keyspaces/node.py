@@ -200,6 +200,8 @@ class Node:
                 case Send():
                     world.send_from_node(self, effect)
                 case Feed(event):
+                    if isinstance(event, Received):
+                        world.note_retraction(event.message)
                     feeds.append(event)
                 case SetTimer():
                     self._timers.set(effect, lambda at_ms: self.clock.at_monotonic(at_ms) - world.now_ms)

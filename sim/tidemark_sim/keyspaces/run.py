@@ -11,6 +11,7 @@ from ..dice import Dice
 from ..network import NetworkOptions
 from ..trace import Trace
 from .deletion import delete
+from .faults import AHEAD_MS
 from .healing import finish
 from .options import RangeOptions, draw, draw_ahead
 from .story import Story
@@ -56,6 +57,10 @@ def run_ahead(dice: Dice, trace: Trace, steps: int) -> RangeWorld:
     world = RangeWorld(draw_ahead(dice), dice, trace)
     world.begin()
     world.run_faults(min(steps, STEPS_MAX))
+    world.faults.calm()
+    world.faults.set_clocks()
+    world.options.clients.think_ms = 100 * AHEAD_MS[1]     # clients rest until no stamp is from the future
+    world.run_until(world.now_ms + AHEAD_MS[1])
     finish(world)
     return world
 

@@ -5,6 +5,8 @@ Stays out: what the parts do.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidemark_core.base.effects import Send
 from tidemark_core.base.ids import Member
 from tidemark_core.optimistic.coordinating.reading import Repair
@@ -63,12 +65,16 @@ class RangeWorld(Timeline):
             for part in (self.operator, self.clients, self.faults):
                 self.after(self.dice.between(0, 40), part.tick)
 
-    def send_from_node(self, node: Node, effect: Send) -> None:
-        to = effect.to
-        match effect.message:
+    def note_retraction(self, message: Any) -> None:
+        """Let the judge know of a stamp that a member, the sender too, may put in the place of another one."""
+        match message:
             case Store(change=RetractWrite(_, was, became)) if became != ZERO:
                 self.judge.took_back(was, became)
                 self.trace.count("stamps_taken_back")
+
+    def send_from_node(self, node: Node, effect: Send) -> None:
+        to = effect.to
+        self.note_retraction(effect.message)
         if isinstance(to, Member):
             target = self.nodes[to.node]
             self.network.send(node.name, to.node, target.receive, effect.address, node.member, to, effect.message)

@@ -144,6 +144,8 @@ STAMP = stamp(50)
     (STRING, StringCell(Stamp(1 << 62, 0, "a", b"a" * 8), False, 0, b"v"), "a stamp has the time 4611686018427387904"),
     (STRING, StringCell(Stamp(5, 0, "", b"a" * 8), False, 0, b"v"), "the name of a node is empty"),
     (META, Meta(), "the name of a node is empty"),
+    (META, Meta(STAMP, stamp(51)), "a clear has a stamp beside its own"),
+    (META, Meta(STAMP, Stamp(-1, 0, "a", b"a" * 8)), "a clear has a stamp beside its own"),
     (Place(Sort.RETRACTED, KEY), Retracted((Retraction(STAMP),)), "which stamps are taken back"),
     (element(b"e"), {}, "a row has 0 cells"),
     (element(b"e"), {ONE: live(1, STAMP), OTHER: live(1, STAMP)}, "a row has 2 cells"),
@@ -354,6 +356,12 @@ def test_d83_a_stamp_from_the_future_is_refused_and_named() -> None:
     cells = archived({STRING: early, Place(Sort.STRING, b"late"): late})
     assert Imported(Outcome.OK, ((1, Outcome.FUTURE),)) == restore(target, cells)
     assert {STRING: early} == rows_of(archive_of(target))
+
+
+def test_d83_a_stamp_from_the_future_is_named_while_an_owner_is_away() -> None:
+    target = a_node(FRESH, A, B)
+    cells = archived({STRING: StringCell(stamp(5_000), False, 0, b"v")})
+    assert Imported(Outcome.OK, ((0, Outcome.FUTURE),)) == restore(target, cells)
 
 
 def test_d83_newer_cells_stay_and_a_restore_counts_them_as_stored() -> None:

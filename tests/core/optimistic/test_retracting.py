@@ -380,6 +380,16 @@ def test_d84_a_stamp_whose_time_came_stands_in_for_itself() -> None:
     assert Fate.NEWER is tell(of[A], write(stamp(8_999))).fate, "no write waits any more"
 
 
+def test_d84_a_hint_does_not_wait_for_a_repair_that_was_given_up() -> None:
+    """A and B noted the stamp, C was silent; then the time of the stamp came."""
+    of = members(cell(WAS), cell(WAS), None)
+    for owner in (of[A], of[B]):
+        assert STORED == tell(owner, RetractWrite(KEY, WAS))
+        assert Fate.NOT_READY is tell(owner, write(WAS, b"x"), Source.HINT).fate
+        owner.now_ms = 9_100
+    assert [STORED, STORED] == [tell(owner, write(WAS, b"x"), Source.HINT) for owner in (of[A], of[B])]
+
+
 def test_d84_a_stamp_that_stands_in_is_taken_back_in_its_turn() -> None:
     """Clocks were set back twice; an owner shows the first stamp again."""
     between = stamp(5_000)

@@ -15,6 +15,7 @@ from ..cells import Meta, Place, Row, Sort, StringCell
 from ..merge import greatest
 from ..messages import RetractWrite, RingTold, Span, Store, StoreAnswer
 from ..owner import Fate, Source
+from ..retracting import STAMPS_MAX
 from ..ring import Range
 from ..stamps import ZERO, Clock, Stamp
 from ..storing import of_retracted
@@ -60,6 +61,9 @@ class Futures(NamedTuple):
     behind: Place | None = None
 
 
+TRIES_MAX = 4 * STAMPS_MAX
+"""A repair takes so many steps at most: owners whose clocks differ may name the same stamp again and again."""
+
 Latest = Callable[[], int]
 """The latest time that a stamp may have by the coordinator's clock, in milliseconds."""
 
@@ -68,14 +72,15 @@ def repair_future(key: bytes, latest: Latest) -> Steps[Repaired]:
     """Take back every stamp from the future of a String, the least one first: values keep their order."""
     done: list[tuple[Stamp, Stamp]] = []
     came: set[Stamp] = set()    # their time came before another one could stand in
-    while True:
+    for _ in range(TRIES_MAX):
         found: Inspection = yield InspectStep(of_retracted(key))
         if found.outcome is not Outcome.OK:
             return Repaired(found.outcome, tuple(done), tuple(
                 member for member in found.record.members if member not in found.answers))
         was = min(_open(found, latest()) - came, default=None)
         if was is None:
-            break
+            outcome = yield from _beside(key, latest)
+            return Repaired(outcome, tuple(done))
         ended: Ended = yield RetractStep(key, was)
         if ended.outcome is Outcome.BELOW:
             continue    # another one came meanwhile, and it is less
@@ -85,11 +90,14 @@ def repair_future(key: bytes, latest: Latest) -> Steps[Repaired]:
             came.add(was)
         else:
             done.append((was, ended.became))
-    beside: Found = yield ReadStep((Place(Sort.META, key),), repair=Repair.OFF)
-    outcome = beside.outcome
-    if any(greatest(row).ms > latest() for row in beside.rows.values()):
-        outcome = Outcome.ELEMENTS
-    return Repaired(outcome, tuple(done))
+    return Repaired(Outcome.UNKNOWN, tuple(done))
+
+
+def _beside(key: bytes, latest: Latest) -> Steps[Outcome]:
+    """Look for elements of the key with stamps from the future, which no repair takes back."""
+    found: Found = yield ReadStep((Place(Sort.META, key),), repair=Repair.OFF)
+    ahead = any(greatest(row).ms > latest() for row in found.rows.values())
+    return Outcome.ELEMENTS if ahead else found.outcome
 
 
 def futures(first: Place, latest: Latest, count_max: int = 1_000) -> Steps[Futures]:

@@ -109,14 +109,13 @@ class Write:
             case Fate.NEWER | Fate.BELOW if self._fixed:
                 self._clock.saw(m.verdict.above, now_ms)
                 self._below[sender] = None
-                left = [member for member in self.record.members if member not in self._below]
-                return [] if self.record.write(left, self._w) else self._end(Outcome.BELOW)
+                return self._on_refused(Outcome.BELOW)
             case Fate.NEWER | Fate.BELOW:
                 self._above = max(self._above, m.verdict.above)
                 return self.begin(now_ms)
             case Fate.FUTURE:
                 self._future[sender] = None
-                return self._on_future()
+                return self._on_refused(Outcome.FUTURE) if self._fixed else self._on_future()
             case Fate.NEEDS_RING:
                 return [To(sender, RingTold(self.index, self.record)), To(sender, self._message)]
         return []
@@ -167,6 +166,11 @@ class Write:
         """All owners refuse our stamp, and none has stored any: nothing was changed, and no try will be taken soon."""
         everybody = all(member in self._future for member in self.record.members)
         return self._end(Outcome.FUTURE) if everybody and self._settled else []
+
+    def _on_refused(self, outcome: Outcome) -> list[Done]:
+        """The stamp of a change that is fixed stays refused: end where too few members are left that may store it."""
+        left = [member for member in self.record.members if member not in self._below and member not in self._future]
+        return [] if self.record.write(left, self._w) else self._end(outcome)
 
     def _send_to_all(self) -> list[To]:
         self._settled = self._attempt == 0
