@@ -162,18 +162,23 @@ async def test_timeouts_lose_and_repeat_nothing(client: tidemark.Client, name: s
             value = b"%d" % number
             await (appender.append(value) if "by" in name else documents.put(value, value))
 
-    writing = asyncio.create_task(write())
+    async def wait() -> None:
+        nonlocal found, timeouts
+        waiting = asyncio.ensure_future(anext(items))
+        for _ in range(dice.randrange(30)):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        try:
+            found += numbers(await waiting)
+        except asyncio.CancelledError:
+            timeouts += 1
+
     async with asyncio.timeout(PATIENCE_S):
+        await wait()    # nothing is written so far: at least this one is a timeout
+        writing = asyncio.create_task(write())
         while len(found) < COUNT:
-            waiting = asyncio.ensure_future(anext(items))
-            for _ in range(dice.randrange(30)):
-                await asyncio.sleep(0)
-            waiting.cancel()
-            try:
-                found += numbers(await waiting)
-            except asyncio.CancelledError:
-                timeouts += 1
-    await writing
+            await wait()
+        await writing
     assert found == list(range(COUNT)) and timeouts
 
 
