@@ -107,7 +107,8 @@ def _time(ms: int) -> int:
 def _place(data: bytes) -> Place:
     place = decode_place(data)
     _key(place.key)
-    _element(place.element)
+    if place.element:
+        _element(place.element)
     return place
 
 
@@ -123,7 +124,9 @@ def _checked(row: Row) -> Row:
     """Return a row of which the store can hold every cell."""
     match row:
         case StringCell():
-            cells = [(row.stamp, row.value)]
+            _time(row.stamp.ms)
+            _within(row.value, VALUE_BYTES_MAX, "a value")
+            return row
         case Meta():
             cells = [(row.cleared, b""), (row.greatest, b"")]
         case Retracted():
@@ -373,7 +376,9 @@ def _set_change(proto: optimistic_pb2.Store, name: str, change: messages.Change)
         case messages.ClearWrite(key, cleared):
             proto.clear.MergeFrom(optimistic_pb2.ClearWrite(key=key, cleared=_stamp_to_proto(cleared)))
         case messages.RowsWrite(rows):
-            proto.rows.MergeFrom(optimistic_pb2.RowsWrite(rows=map(_row_to_proto, rows)))
+            proto.rows.SetInParent()
+            for place, row in rows:
+                proto.rows.rows.add(place=encode_place(place), row=encode_row(row))
         case messages.RetractWrite(key, was, became):
             proto.retract.MergeFrom(optimistic_pb2.RetractWrite(
                 key=key, was=_stamp_to_proto(was), became=_stamp_to_proto(became)))

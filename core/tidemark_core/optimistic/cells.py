@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..base.errors import RemoteViolation
@@ -23,7 +24,11 @@ from .stamps import ZERO, Actor, Stamp
 NEVER = 0
 """The expiry of a value that stays."""
 
+STAMPS_KNOWN = 64
+"""Stamps whose bytes are at hand."""
+
 _STAMP = struct.Struct(">qI8sB")      # ms, logical, start, bytes of the node's name
+_NAME_BYTES_AT = _STAMP.size - 1
 _ACTOR = struct.Struct(">8sB")        # start, bytes of the node's name
 _STRING = struct.Struct(">Bq")        # deleted, expiry
 _CELL = struct.Struct(">QBqI")        # n, dead, expiry, bytes of the value
@@ -94,6 +99,7 @@ class Sort(IntEnum):
 
 
 _SORTS = {int(sort): sort for sort in Sort}
+_MARKS = {sort: bytes([sort]) for sort in Sort}
 
 
 class Place(NamedTuple):
@@ -111,8 +117,8 @@ def encode_place(place: Place) -> bytes:
     """Return bytes whose order is that of places."""
     sort, key, element = place
     if sort is not Sort.ELEMENT:
-        return bytes([sort]) + key
-    return bytes([sort]) + key.replace(b"\0", b"\0\xff") + b"\0\0" + element
+        return _MARKS[sort] + key
+    return _MARKS[sort] + key.replace(b"\0", b"\0\xff") + b"\0\0" + element
 
 
 def decode_place(data: bytes) -> Place:
@@ -160,13 +166,12 @@ def encode_string(cell: StringCell) -> bytes:
 def decode_string(data: bytes) -> StringCell:
     """Read `encode_string`; raises RemoteViolation when it is cut short."""
     try:
-        ms, logical, start, size = _STAMP.unpack_from(data)
-        behind = _STAMP.size + size
+        behind = _STAMP.size + data[_NAME_BYTES_AT]
         deleted, expires_at_ms = _STRING.unpack_from(data, behind)
-        node = data[_STAMP.size:behind].decode()
-    except (struct.error, UnicodeDecodeError) as error:
+        stamp = _stamp_of(data[:behind])
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RemoteViolation("the bytes of a String are cut short, or its node's name is no UTF-8") from error
-    return StringCell(Stamp(ms, logical, node, start), bool(deleted), expires_at_ms, data[behind + _STRING.size:])
+    return StringCell(stamp, bool(deleted), expires_at_ms, data[behind + _STRING.size:])
 
 
 def encode_element(row: Element) -> bytes:
@@ -226,6 +231,15 @@ def decode_retracted(data: bytes) -> Retracted:
     return Retracted(tuple(stamps))
 
 
+# Strings that are written together have one stamp, and each owner reads and writes all of them.
+@lru_cache(STAMPS_KNOWN)
+def _stamp_of(data: bytes) -> Stamp:
+    """Read `_stamp`; raises UnicodeDecodeError."""
+    ms, logical, start, _ = _STAMP.unpack_from(data)
+    return Stamp(ms, logical, data[_STAMP.size:].decode(), start)
+
+
+@lru_cache(STAMPS_KNOWN)
 def _stamp(stamp: Stamp) -> bytes:
     node = stamp.node.encode()
     return _STAMP.pack(stamp.ms, stamp.logical, stamp.start, len(node)) + node

@@ -109,7 +109,7 @@ def take_string(standing: Standing, origin: Origin, held: StringCell | None, cel
     verdict = judged(standing, origin, held, cell)
     if verdict.fate is not Fate.STORED:
         return Taken(_for(origin, verdict))
-    return Taken(verdict, string=_changed(held, cell if held is None else merge_strings(held, cell)))
+    return Taken(verdict, string=cell if held is None else _changed(held, merge_strings(held, cell)))
 
 
 def take_element(
@@ -178,7 +178,8 @@ def _shown(merged: Element, row: Element) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict that a member answers for several cells."""
-    return max(verdicts, key=lambda verdict: (_RANK[verdict.fate], verdict.above), default=STORED)
+    others = [verdict for verdict in verdicts if verdict is not STORED]    # of many rows nearly all are
+    return max(others, key=lambda verdict: (_RANK[verdict.fate], verdict.above), default=STORED)
 
 
 def _below(limit_ms: int) -> Verdict:

@@ -6,7 +6,7 @@ they are durable (D60).  Stays out: whether a cell may be stored (`owner`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from .cells import Element, Meta, Place, Retracted, Row, Sort, StringCell
@@ -53,16 +53,24 @@ def places_of(change: Change) -> tuple[Place, ...]:
     return with_metas(place for place, _, _ in _parts(change))
 
 
-def with_retracted(places: Iterable[Place], keys: Container[bytes]) -> tuple[Place, ...]:
+def with_retracted(places: Iterable[Place], keys: Collection[bytes]) -> tuple[Place, ...]:
     """Return places with those of what is taken back of Strings; `keys` may have some (D84)."""
-    found = tuple(places)
+    found = tuple(dict.fromkeys(places))
+    if not keys:
+        return found
     more = (Place(Sort.RETRACTED, key) for sort, key, _ in found if sort is Sort.STRING and key in keys)
     return tuple(dict.fromkeys((*more, *found)))
 
 
 def with_metas(places: Iterable[Place]) -> tuple[Place, ...]:
     """Return places with those of the rows that belong to them: what a clear made void, what was taken back."""
-    return tuple(dict.fromkeys(each for place in places for each in _with_meta(place)))
+    found: dict[Place, None] = {}
+    for place in places:
+        if place.sort is Sort.STRING:   # most places, and they come in numbers
+            found[place] = None
+        else:
+            found.update(dict.fromkeys(_with_meta(place)))
+    return tuple(found)
 
 
 def row_of(change: Change) -> tuple[Place, Row]:
@@ -129,9 +137,10 @@ def _take(
 ) -> Iterator[Verdict]:
     """Take each part of a change behind the parts before it; the rows that change go to `changed`."""
     rows = dict(held)
+    known = {place.key: row for place, row in held.items() if isinstance(row, Retracted)}
     if isinstance(change, RetractWrite):
         place, string = of_retracted(change.key)
-        back = take_retraction(origin, _retracted(rows, change.key), _string(rows, change.key), change)
+        back = take_retraction(origin, known.get(change.key, NONE), _string(rows, change.key), change)
         changed.update(_present({place: back.retracted, string: back.string}))
         yield back.verdict
         return
@@ -140,13 +149,15 @@ def _take(
             if origin.external:
                 yield Verdict(Fate.DROPPED)     # only an owner says what was taken back
                 continue
-            back = take_retracted(_retracted(rows, place.key), _string(rows, place.key), row)
+            back = take_retracted(known.get(place.key, NONE), _string(rows, place.key), row)
             risen = _present({place: back.retracted, Place(Sort.STRING, place.key): back.string})
+            if back.retracted is not None:
+                known[place.key] = back.retracted
             rows.update(risen)
             changed.update(risen)
             yield back.verdict
             continue
-        taken = _take_row(standing, origin, rows, place, row, shown=shown)
+        taken = _take_row(standing, origin, rows, known, place, row, shown=shown)
         own = taken.string if taken.string is not None else taken.element
         if taken.meta is not None:
             meta_place = Place(Sort.META, place.key)
@@ -157,14 +168,17 @@ def _take(
 
 
 def _take_row(
-    standing: Standing, origin: Origin, rows: Mapping[Place, Row], place: Place, row: Row, *, shown: bool
+    standing: Standing, origin: Origin, rows: Mapping[Place, Row], known: Mapping[bytes, Retracted], place: Place,
+    row: Row, *, shown: bool,
 ) -> Taken:
     match row:
         case StringCell():
-            retracted = _retracted(rows, place.key)
-            if waits(origin, retracted, row):
-                return Taken(Verdict(Fate.NOT_READY))
-            return take_string(standing, origin, _string(rows, place.key), replaced(row, retracted))
+            retracted = known.get(place.key)
+            if retracted is not None:
+                if waits(origin, retracted, row):
+                    return Taken(Verdict(Fate.NOT_READY))
+                row = replaced(row, retracted)
+            return take_string(standing, origin, cast("StringCell | None", rows.get(place)), row)
         case Meta():
             return take_clear(standing, origin, _meta(rows, place.key), row.cleared)
         case _:
@@ -182,8 +196,15 @@ def _parts(change: Change) -> Iterator[tuple[Place, Row, bool]]:
         case ClearWrite(key, cleared):
             yield Place(Sort.META, key), Meta(cleared), False
         case RowsWrite(rows):
-            # Retractions come first: they say what becomes of a String that comes with them.
-            yield from ((*each, False) for each in sorted(rows, key=lambda each: each[0].sort is not Sort.RETRACTED))
+            for place, row in _in_order(rows):
+                yield place, row, False
+
+
+def _in_order(rows: Sequence[tuple[Place, Row]]) -> Sequence[tuple[Place, Row]]:
+    """Return rows with retractions in front: they say what becomes of a String that comes with them."""
+    if not any([place.sort is Sort.RETRACTED for place, _ in rows]):
+        return rows
+    return sorted(rows, key=lambda each: each[0].sort is not Sort.RETRACTED)
 
 
 def _with_meta(place: Place) -> tuple[Place, ...]:
@@ -202,10 +223,6 @@ def _meta(rows: Mapping[Place, Row], key: bytes) -> Meta:
 
 def _string(rows: Mapping[Place, Row], key: bytes) -> StringCell | None:
     return cast("StringCell | None", rows.get(Place(Sort.STRING, key)))
-
-
-def _retracted(rows: Mapping[Place, Row], key: bytes) -> Retracted:
-    return cast("Retracted", rows.get(Place(Sort.RETRACTED, key), NONE))
 
 
 def _present(rows: Mapping[Place, Row | None]) -> dict[Place, Row]:

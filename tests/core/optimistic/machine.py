@@ -11,6 +11,7 @@ from tidemark_core.base.effects import (
     Feed,
     Persist,
     Put,
+    PutMany,
     PutState,
     ReadRows,
     RowsRead,
@@ -98,6 +99,8 @@ class Machine:
             match write:
                 case Put(family, key, value):
                     self.tables[family][key] = value
+                case PutMany(family, rows):
+                    self.tables[family].update(rows)
                 case Delete(family, key):
                     self.tables[family].pop(key, None)
                 case DeleteRange(family, first, behind):

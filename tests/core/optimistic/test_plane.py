@@ -14,6 +14,7 @@ from tidemark_core.base.effects import (
     Feed,
     Persist,
     Put,
+    PutMany,
     PutState,
     ReadRows,
     Received,
@@ -116,6 +117,8 @@ class Node:
                     self.durable.pop(persist.address.id, None)
                 case Put(family, key, value):
                     self.tables.setdefault(family, {})[key] = value
+                case PutMany(family, rows):
+                    self.tables.setdefault(family, {}).update(rows)
                 case Delete(family, key):
                     self.tables.get(family, {}).pop(key, None)
                 case DeleteRange(family, first, behind):

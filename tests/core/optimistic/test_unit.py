@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidemark_core.base.effects import Put, ReadRows
+from tidemark_core.base.effects import Put, PutMany, ReadRows
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.optimistic.cells import Meta, Place, Sort, StringCell, encode_place
 from tidemark_core.optimistic.exchanging.messages import (
@@ -21,7 +21,7 @@ from tidemark_core.optimistic.exchanging.messages import (
     Unanswered,
     Want,
 )
-from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part, Tree, weigh
+from tidemark_core.optimistic.exchanging.tree import END, UNKNOWN, Part, Tally, Tree, weigh
 from tidemark_core.optimistic.floors import PromiseAsked, Promised
 from tidemark_core.optimistic.holding import unit as core_unit
 from tidemark_core.optimistic.holding import walks
@@ -34,6 +34,7 @@ from tidemark_core.optimistic.messages import (
     Load,
     LoadAnswer,
     RingTold,
+    RowsWrite,
     Span,
     Store,
     StoreAnswer,
@@ -105,6 +106,20 @@ def test_d60_changes_of_one_row_are_decided_one_after_the_other(machine: Machine
     assert [(1, Fate.STORED), (2, Fate.NEWER), (3, Fate.STORED)] == [
         (answer.operation, answer.verdict.fate) for answer in machine.take(StoreAnswer)]
     assert {STRING: cell(700)} == machine.rows()
+
+
+def test_d60_strings_that_come_together_are_one_read_and_one_write(machine: Machine) -> None:
+    for ms in (500, 600):   # the second time over those that are stored
+        rows = {Place(Sort.STRING, key): cell(ms) for key in (b"a", b"b", b"c")}
+        machine.hear(store(RowsWrite(tuple(rows.items()))))
+        assert [3] == [len(read.keys) for read in machine.reads if isinstance(read, ReadRows)]
+        machine.read()
+        [[written]] = [persist.writes for persist in machine.queue]
+        assert isinstance(written, PutMany) and 3 == len(written.rows) and [] == machine.take(StoreAnswer)
+        machine.settle()
+
+        assert rows == machine.rows() and [Fate.STORED] == [m.verdict.fate for m in machine.take(StoreAnswer)]
+        assert machine.unit.tree.tally(b"", END) == tally_of(machine), "the tree counts each row once"
 
 
 def test_d58_an_element_is_two_point_reads_and_a_clear_one_whatever_the_size(machine: Machine) -> None:
@@ -421,11 +436,17 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
     left = kept(rows, floor_ms)
     assert machine.unit.removing.idle and all(left.get(place) == row for place, row in rows.items() if not (
         isinstance(row, Meta) and row.cleared == ZERO)), "nothing void is left"
-    built = Tree()
+    assert tally_of(machine) == machine.unit.tree.tally(b"", END)
+
+
+def tally_of(machine: Machine) -> Tally | None:
+    """Return the tally of what is on the disk."""
+    floor_ms, built = machine.unit.standing.record.floor_ms, Tree()
     assert built.next_scan(floor_ms) is not None
     weighed = [weight for place, row in sorted(machine.rows().items(), key=lambda item: item[0])
                if (weight := weigh(place, row, floor_ms)) is not None]
-    assert built.scanned(weighed) and built.tally(b"", END) == machine.unit.tree.tally(b"", END)
+    assert built.scanned(weighed)
+    return built.tally(b"", END)
 
 
 def judge(machine: Machine, asked: dict[int, Store]) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_128_intdigest
 
-from ..cells import NEVER, Meta, Place, Retracted, Row, StringCell, encode_place, encode_row
+from ..cells import NEVER, ElementCell, Meta, Place, Retracted, Row, StringCell, encode_place, encode_row
 from ..merge import collectable, collected, collected_retracted
 from ..stamps import ZERO
 
@@ -60,9 +60,10 @@ def weigh(
     Of the row of a key only the clear counts: the greatest stamp is each member's own (D58).
     `at` and `encoded` are the bytes of place and row, where the caller has them.
     """
+    left: Row | None
     match row:
         case StringCell():
-            left: Row | None = None if collectable(row, floor_ms) else row
+            left = None if collectable(row, floor_ms) else row
         case Meta():
             left = Meta(row.cleared) if row.cleared.ms > floor_ms else None
         case Retracted():
@@ -81,16 +82,19 @@ def weigh(
 def _due(row: Row) -> int:
     match row:
         case StringCell():
-            cells = [(row.stamp.ms, row.dead, row.expires_at_ms)]
+            return _due_of(row)
         case Meta():
             return row.cleared.ms
         case Retracted():
             return min(was.ms for was, _ in row.stamps)
         case _:
-            cells = [(cell.stamp.ms, cell.dead, cell.expires_at_ms) for cell in row.values()]
-    dues = [ms if dead else max(ms, expires_at_ms) for ms, dead, expires_at_ms in cells
-            if dead or expires_at_ms != NEVER]
-    return min(dues, default=NOT_DUE)
+            return min(map(_due_of, row.values()), default=NOT_DUE)
+
+
+def _due_of(cell: StringCell | ElementCell) -> int:
+    if cell.dead:
+        return cell.stamp.ms
+    return NOT_DUE if cell.expires_at_ms == NEVER else max(cell.stamp.ms, cell.expires_at_ms)
 
 
 class _Leaf:
@@ -101,6 +105,13 @@ class _Leaf:
         self.rows = self.digest = 0
         self.due_ms = NOT_DUE
         self.writing = writing    # writes that are on their way to the disk
+
+    def add(self, row: Weighed, sign: int) -> None:
+        """Count a row, or with the sign -1 leave one out."""
+        self.rows += sign
+        self.digest = (self.digest + sign * row.digest) % DIGESTS
+        if row.due_ms < self.due_ms:
+            self.due_ms = row.due_ms
 
 
 class Scan(NamedTuple):
@@ -124,24 +135,23 @@ class Tree:
 
     def writing(self, at: bytes) -> None:
         """Note that a row is on its way to the disk."""
-        leaf = self._at(at)
-        leaf.writing += 1
-        self._spoil(at)
+        self._at(at).writing += 1
+        if self._scan is not None:
+            self._spoil(self._scan, at)
 
     def wrote(self, at: bytes, before: Weighed | None, after: Weighed | None) -> None:
         """Take a row that `writing` announced and that is durable now, and the row that it replaced; None: no row."""
         leaf = self._at(at)
         leaf.writing -= 1
-        self._spoil(at)
-        for row, sign in ((before, -1), (after, 1)):
-            if row is not None:
-                leaf.rows += sign
-                leaf.digest = (leaf.digest + sign * row.digest) % DIGESTS
-                leaf.due_ms = min(leaf.due_ms, row.due_ms)
+        if self._scan is not None:
+            self._spoil(self._scan, at)
+        if before is not None:
+            leaf.add(before, -1)
+        if after is not None:
+            leaf.add(after, 1)
 
-    def _spoil(self, at: bytes) -> None:
-        scan = self._scan
-        if scan is not None and scan.first <= at < scan.behind:
+    def _spoil(self, scan: Scan, at: bytes) -> None:
+        if scan.first <= at < scan.behind:
             self._spoilt = True
 
     @property

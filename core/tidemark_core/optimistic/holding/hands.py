@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ...base.effects import Effect, Feed, Persist, ReadRows, RowsDurable, RowsRead, Write
 from ...base.ids import Address
 from ..cells import Place, Row, Sort, decode_row, encode_place, encode_row
 from ..exchanging.tree import Tree, Weighed, weigh
-from .layout import family_of, key_of, write_at
+from .layout import family_of, key_at, writes_of
 
 
 class Decided(NamedTuple):
@@ -30,23 +31,31 @@ Job = Callable[[Mapping[Place, Row]], Decided]
 """Takes the rows there are at the places that it named."""
 
 
-class _Weights(NamedTuple):
-    """The row at a place, and its bytes, as the tree knows it before and after a write."""
-
-    place: Place
-    at: bytes
-    before: Weighed | None
-    after: Weighed | None
-
-
 class _Hand:
-    __slots__ = ("known", "row", "users", "writing")
+    __slots__ = ("at", "encoded", "known", "place", "row", "users", "writing")
 
-    def __init__(self) -> None:
-        self.known = False
+    def __init__(self, place: Place, *, known: bool) -> None:
+        self.place = place
+        self.at = encode_place(place)
+        self.known = known
         self.row: Row | None = None
+        self.encoded: bytes | None = None   # the bytes of the row
         self.users = 0      # jobs that wait, and writes that are not durable
         self.writing = 0
+
+
+_known = attrgetter("known")
+
+
+class _Waiting(NamedTuple):
+    """A job, and the hands that it waits for."""
+
+    hands: Sequence[_Hand]
+    job: Job
+
+
+_Weights = tuple[_Hand, Weighed | None, Weighed | None]
+"""A row that is being written, as the tree knows it before and after."""
 
 
 class Hands:
@@ -58,7 +67,7 @@ class Hands:
         self.tree = tree
         self.floor_ms = 0       # by which the tree weighs rows
         self._hands: dict[Place, _Hand] = {}
-        self._jobs: deque[tuple[tuple[Place, ...], Job]] = deque()
+        self._jobs: deque[_Waiting] = deque()
         self._writes: dict[int, tuple[Tree, list[_Weights]]] = {}   # not durable yet
         self._facts: set[int] = set()   # of them, those that every later answer rests on
         self._number = 0
@@ -68,23 +77,26 @@ class Hands:
 
     def submit(self, places: Sequence[Place], job: Job) -> list[Effect]:
         """Run a job once its rows are known and the jobs before it have run."""
-        missing = []
+        known, bare = self._hands, self.bare
+        hands: list[_Hand] = []
+        missing: list[_Hand] = []
         for place in places:
-            hand = self._hands.get(place)
+            hand = known.get(place)
             if hand is None:
-                hand = self._hands[place] = _Hand()
-                hand.known = self.bare
-                if not hand.known:
-                    missing.append(place)
+                hand = known[place] = _Hand(place, known=bare)
+                if not bare:
+                    missing.append(hand)
             hand.users += 1
+            hands.append(hand)
             if place.sort is Sort.RETRACTED:
                 self.retracted.add(place.key)
-        self._jobs.append((tuple(places), job))
+        self._jobs.append(_Waiting(hands, job))
         if not missing:
             return self._run()
-        keys = tuple((family_of(place.sort), key_of(self.address.id, place)) for place in missing)
+        unit = self.address.id
+        keys = tuple([(family_of(hand.place.sort), key_at(unit, hand.at)) for hand in missing])
         self._reads += 1
-        return [ReadRows(self.address, tuple(missing), keys), *self._run()]
+        return [ReadRows(self.address, tuple([hand.place for hand in missing]), keys), *self._run()]
 
     def on_read(self, m: RowsRead) -> list[Effect]:
         """Take rows from the disk.  Raises RemoteViolation when one is damaged."""
@@ -92,17 +104,19 @@ class Hands:
         for place, value in zip(m.tag, m.values, strict=True):
             hand = self._hands.get(place)
             if hand is not None and not hand.known:
-                hand.known, hand.row = True, None if value is None else decode_row(place.sort, value)
+                hand.known = True
+                if value is not None:
+                    hand.row, hand.encoded = decode_row(place.sort, value), value
         return self._run()
 
     def on_durable(self, m: RowsDurable) -> None:
         """Forget rows that are on disk now, and count them in the tree."""
         self._facts.discard(m.number)
         tree, weights = self._writes.pop(m.number)
-        for place, at, before, after in weights:
-            tree.wrote(at, before, after)
-            self._hands[place].writing -= 1
-            self._release(place)
+        for hand, before, after in weights:
+            tree.wrote(hand.at, before, after)
+            hand.writing -= 1
+        self._release([hand for hand, _, _ in weights])
 
     @property
     def quiet(self) -> bool:
@@ -119,56 +133,56 @@ class Hands:
         self._wipe = self._number
         self.tree = Tree()
         for hand in self._hands.values():
-            hand.known, hand.row = True, None
+            hand.known, hand.row, hand.encoded = True, None, None
         self.retracted = {place.key for place in self._hands if place.sort is Sort.RETRACTED}
 
     def _run(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._jobs and all(self._hands[place].known for place in self._jobs[0][0]):
-            places, job = self._jobs.popleft()
-            held = {place: row for place in places if (row := self._hands[place].row) is not None}
+        while self._jobs and all(map(_known, self._jobs[0].hands)):
+            hands, job = self._jobs.popleft()
+            held = {hand.place: hand.row for hand in hands if hand.row is not None}
             assert not self._deciding, "a job begins no other one"
             self._deciding = True
             decided = job(held)
             self._deciding = False
-            rests = self._facts or any(self._hands[place].writing for place in places)
             if decided.rows or decided.writes:
                 effects.append(self._persist(decided))
-            elif rests:
+            elif self._facts or any([hand.writing for hand in hands]):
                 effects.append(Persist(self.address, (), decided.then))
             else:
                 effects += decided.then
-            for place in places:
-                self._release(place)
+            self._release(hands)
         return effects
 
     def _persist(self, decided: Decided) -> Persist:
         number, self._number = self._number, self._number + 1
         if decided.writes:
             self._facts.add(number)
-        weighed = []
-        writes: list[Write] = list(decided.writes)
-        unit, floor_ms = self.address.id, self.floor_ms
+        weighed: list[_Weights] = []
+        rows: list[tuple[Sort, bytes, bytes | None]] = []
+        floor_ms, tree = self.floor_ms, self.tree
         for place, row in decided.rows.items():
             hand = self._hands.get(place)
             if hand is None:
-                hand = self._hands[place] = _Hand()
-            at, encoded = encode_place(place), None if row is None else encode_row(row)
-            before = None if hand.row is None else weigh(place, hand.row, floor_ms, at)
+                hand = self._hands[place] = _Hand(place, known=True)
+            at, encoded = hand.at, None if row is None else encode_row(row)
+            before = None if hand.row is None else weigh(place, hand.row, floor_ms, at, hand.encoded)
             after = None if row is None else weigh(place, row, floor_ms, at, encoded)
-            hand.known, hand.row = True, row
+            hand.known, hand.row, hand.encoded = True, row, encoded
             hand.users += 1
             hand.writing += 1
-            self.tree.writing(at)
-            weighed.append(_Weights(place, at, before, after))
-            writes.append(write_at(unit, place.sort, at, encoded))
-        self._writes[number] = self.tree, weighed
-        return Persist(self.address, tuple(writes), (*decided.then, Feed(RowsDurable(self.address, number))))
+            tree.writing(at)
+            weighed.append((hand, before, after))
+            rows.append((place.sort, at, encoded))
+        self._writes[number] = tree, weighed
+        writes = (*decided.writes, *writes_of(self.address.id, rows))
+        return Persist(self.address, writes, (*decided.then, Feed(RowsDurable(self.address, number))))
 
-    def _release(self, place: Place) -> None:
-        hand = self._hands[place]
-        hand.users -= 1
-        if not hand.users:
-            del self._hands[place]
-            if place.sort is Sort.RETRACTED and hand.row is None:
-                self.retracted.discard(place.key)
+    def _release(self, hands: Iterable[_Hand]) -> None:
+        for hand in hands:
+            hand.users -= 1
+            if not hand.users:
+                place = hand.place
+                del self._hands[place]
+                if place.sort is Sort.RETRACTED and hand.row is None:
+                    self.retracted.discard(place.key)

@@ -7,9 +7,9 @@ String is one point read, an element two, and all elements of a key are one scan
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ...base.effects import Delete, Put
+from ...base.effects import Delete, Put, PutMany, Write
 from ..cells import Place, Sort, decode_place, encode_place
 
 STRINGS, METAS, ELEMENTS, RETRACTED = "ks_strings", "ks_keys", "ks_elements", "ks_retracted"
@@ -28,7 +28,12 @@ def family_of(sort: Sort) -> str:
 
 def key_of(unit: int, place: Place) -> bytes:
     """Return the key of a row of the range `unit`."""
-    return _UNIT.pack(unit) + encode_place(place)
+    return key_at(unit, encode_place(place))
+
+
+def key_at(unit: int, at: bytes) -> bytes:
+    """Return the key of a row of the range `unit`, from the bytes of its place."""
+    return _UNIT.pack(unit) + at
 
 
 def unit_of(key: bytes) -> int:
@@ -54,7 +59,18 @@ def spans_of(keyspace: int) -> Iterator[tuple[str, bytes, bytes]]:
         yield family, _UNIT.pack(keyspace << 32), _UNIT.pack(keyspace << 32 | INDEX_MAX)
 
 
-def write_at(unit: int, sort: Sort, at: bytes, encoded: bytes | None) -> Put | Delete:
-    """Return the write that stores a row, or removes it, from the bytes of its place and of the row itself."""
-    family, key = FAMILIES[sort], _UNIT.pack(unit) + at
-    return Delete(family, key) if encoded is None else Put(family, key, encoded)
+def writes_of(unit: int, rows: Iterable[tuple[Sort, bytes, bytes | None]]) -> Iterator[Write]:
+    """Yield the writes that store rows, each its sort, the bytes of its place and its own; None: that remove one.
+
+    Each row is there once, so their order has no meaning; rows of one family come together.
+    """
+    prefix = _UNIT.pack(unit)
+    puts: dict[str, list[tuple[bytes, bytes]]] = {}
+    for sort, at, encoded in rows:
+        family = FAMILIES[sort]
+        if encoded is None:
+            yield Delete(family, prefix + at)
+        else:
+            puts.setdefault(family, []).append((prefix + at, encoded))
+    for family, some in puts.items():
+        yield Put(family, *some[0]) if len(some) == 1 else PutMany(family, tuple(some))

@@ -121,8 +121,8 @@ class Unit:
 
     def _store(self, now_ms: int, sender: Peer, m: Store, held: Mapping[Place, Row]) -> Decided:
         answer, rows = on_store(self.standing, m, self._clock.latest_ms(now_ms), held)
-        for row in rows.values():
-            self._clock.saw(greatest(row), now_ms)
+        for stamp in dict.fromkeys(map(greatest, rows.values())):    # many rows of one write have one
+            self._clock.saw(stamp, now_ms)
         self._note_clears(held, rows)
         return Decided(rows, (Send(self.address, sender, answer),))
 
