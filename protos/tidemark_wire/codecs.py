@@ -139,7 +139,7 @@ def get_list(convert: Callable[[Any], Any], most: int | None = None) -> Callable
         items = getattr(proto, name)
         if most is not None and len(items) > most:
             raise RemoteViolation(f"{type(proto).__name__}.{name} has {len(items)} items, the limit is {most}")
-        return tuple(convert(item) for item in items)
+        return tuple([convert(item) for item in items])
 
     return get
 

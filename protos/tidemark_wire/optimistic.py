@@ -377,8 +377,10 @@ def _set_change(proto: optimistic_pb2.Store, name: str, change: messages.Change)
             proto.clear.MergeFrom(optimistic_pb2.ClearWrite(key=key, cleared=_stamp_to_proto(cleared)))
         case messages.RowsWrite(rows):
             proto.rows.SetInParent()
-            for place, row in rows:
-                proto.rows.rows.add(place=encode_place(place), row=encode_row(row))
+            written = proto.rows.rows
+            for place, held in rows:    # field by field: to name them in `add` takes twice as long
+                each = written.add()
+                each.place, each.row = encode_place(place), encode_row(held)
         case messages.RetractWrite(key, was, became):
             proto.retract.MergeFrom(optimistic_pb2.RetractWrite(
                 key=key, was=_stamp_to_proto(was), became=_stamp_to_proto(became)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, ClassVar
 
 from ..base.effects import (
@@ -606,7 +607,8 @@ class KeyspacePlane:
         if isinstance(effect, Send) and effect.to == self.me:
             return Feed(Received(effect.address, self.me, self.me, effect.message))
         if isinstance(effect, Persist):
-            return replace(effect, then=tuple(self._own_one(each) for each in effect.then))
+            then = tuple([self._own_one(each) for each in effect.then])
+            return effect if all(map(is_, then, effect.then)) else replace(effect, then=then)
         return effect
 
     def _at(self, unit: int) -> Address:

@@ -50,12 +50,12 @@ def places_of(change: Change) -> tuple[Place, ...]:
     """Return the places of the rows that a member must know before it takes a change."""
     if isinstance(change, RetractWrite):
         return of_retracted(change.key)
-    return with_metas(place for place, _, _ in _parts(change))
+    return with_metas([place for place, _, _ in _parts(change)])
 
 
 def with_retracted(places: Iterable[Place], keys: Collection[bytes]) -> tuple[Place, ...]:
     """Return places with those of what is taken back of Strings; `keys` may have some (D84)."""
-    found = tuple(dict.fromkeys(places))
+    found = tuple(places)
     if not keys:
         return found
     more = (Place(Sort.RETRACTED, key) for sort, key, _ in found if sort is Sort.STRING and key in keys)
@@ -145,6 +145,13 @@ def _take(
         yield back.verdict
         return
     for place, row, shown in _parts(change):
+        if isinstance(row, StringCell):
+            held_cell, retracted = cast("StringCell | None", rows.get(place)), known.get(place.key)
+            taken = _take_string(standing, origin, held_cell, retracted, row)
+            if taken.string is not None:
+                rows[place] = changed[place] = taken.string
+            yield taken.verdict
+            continue
         if isinstance(row, Retracted):
             if origin.external:
                 yield Verdict(Fate.DROPPED)     # only an owner says what was taken back
@@ -157,33 +164,27 @@ def _take(
             changed.update(risen)
             yield back.verdict
             continue
-        taken = _take_row(standing, origin, rows, known, place, row, shown=shown)
-        own = taken.string if taken.string is not None else taken.element
+        meta = _meta(rows, place.key)
+        if isinstance(row, Meta):
+            taken = take_clear(standing, origin, meta, row.cleared)
+        else:
+            taken = take_element(standing, origin, cast("Element", rows.get(place, {})), meta, row, shown=shown)
         if taken.meta is not None:
             meta_place = Place(Sort.META, place.key)
             rows[meta_place] = changed[meta_place] = taken.meta
-        if own is not None:
-            rows[place] = changed[place] = own
+        if taken.element is not None:
+            rows[place] = changed[place] = taken.element
         yield taken.verdict
 
 
-def _take_row(
-    standing: Standing, origin: Origin, rows: Mapping[Place, Row], known: Mapping[bytes, Retracted], place: Place,
-    row: Row, *, shown: bool,
+def _take_string(
+    standing: Standing, origin: Origin, held: StringCell | None, retracted: Retracted | None, cell: StringCell
 ) -> Taken:
-    match row:
-        case StringCell():
-            retracted = known.get(place.key)
-            if retracted is not None:
-                if waits(origin, retracted, row):
-                    return Taken(Verdict(Fate.NOT_READY))
-                row = replaced(row, retracted)
-            return take_string(standing, origin, cast("StringCell | None", rows.get(place)), row)
-        case Meta():
-            return take_clear(standing, origin, _meta(rows, place.key), row.cleared)
-        case _:
-            held, cells = cast("Element", rows.get(place, {})), cast("Element", row)
-            return take_element(standing, origin, held, _meta(rows, place.key), cells, shown=shown)
+    if retracted is not None:
+        if waits(origin, retracted, cell):
+            return Taken(Verdict(Fate.NOT_READY))
+        cell = replaced(cell, retracted)
+    return take_string(standing, origin, held, cell)
 
 
 def _parts(change: Change) -> Iterator[tuple[Place, Row, bool]]:
@@ -196,8 +197,8 @@ def _parts(change: Change) -> Iterator[tuple[Place, Row, bool]]:
         case ClearWrite(key, cleared):
             yield Place(Sort.META, key), Meta(cleared), False
         case RowsWrite(rows):
-            for place, row in _in_order(rows):
-                yield place, row, False
+            for place, held in _in_order(rows):
+                yield place, held, False
 
 
 def _in_order(rows: Sequence[tuple[Place, Row]]) -> Sequence[tuple[Place, Row]]:

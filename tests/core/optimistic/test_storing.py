@@ -23,7 +23,6 @@ from tidemark_core.optimistic.storing import (
     on_store,
     places_of,
     with_metas,
-    with_retracted,
 )
 
 from .cases import A as ACTOR
@@ -109,8 +108,3 @@ def test_d59_the_row_of_a_key_is_left_out_below_the_floor_and_what_its_clear_mad
 
 def test_d58_an_element_is_read_with_the_row_of_its_key() -> None:
     assert (META, ELEMENT, STRING) == with_metas((ELEMENT, STRING, META))
-
-
-def test_d84_a_place_that_is_named_twice_is_read_once() -> None:
-    assert (STRING, META) == with_retracted((STRING, META, STRING), set())
-    assert (Place(Sort.RETRACTED, KEY), STRING, META) == with_retracted((STRING, META, STRING), {KEY})

@@ -63,7 +63,7 @@ def weigh(
     left: Row | None
     match row:
         case StringCell():
-            left = None if collectable(row, floor_ms) else row
+            left = None if row.stamp.ms <= floor_ms and collectable(row, floor_ms) else row
         case Meta():
             left = Meta(row.cleared) if row.cleared.ms > floor_ms else None
         case Retracted():
