@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_core.base.ids import Member
-from tidemark_core.optimistic.cells import StringCell
+from tidemark_core.optimistic.cells import Place, Sort, StringCell
 from tidemark_core.optimistic.coordinating.outcomes import Outcome, To
 from tidemark_core.optimistic.coordinating.writing import Done, Effect, Write
-from tidemark_core.optimistic.messages import Store, StoreAnswer, StringWrite
+from tidemark_core.optimistic.messages import RowsWrite, Store, StoreAnswer, StringWrite
 from tidemark_core.optimistic.owner import Fate, Source, Verdict
 from tidemark_core.optimistic.ring import Range, finished
 from tidemark_core.optimistic.stamps import Actor, Clock, Dot
@@ -147,6 +147,15 @@ def test_d76_members_are_asked_again_less_often_the_longer_they_are_silent() -> 
     write = a_write()
     write.begin(1_000)
     assert [1, 2, 4, 8, 16, 24] == [tick for tick in range(1, 30) if write.resend()]
+
+
+@pytest.mark.parametrize(("rows", "ticks"), [(1, [1, 2, 4, 8, 16, 24]), (2, [4, 8, 16])])
+def test_d76_many_rows_are_sent_again_later_than_one(rows: int, ticks: list[int]) -> None:
+    clock = Clock(Actor("a", b"a" * 8), SKEW_MS)
+    write = Write(5, INDEX, CALM, clock, lambda dot: RowsWrite(tuple(
+        (Place(Sort.STRING, bytes([number])), put(dot, b"new")) for number in range(rows))))
+    write.begin(1_000)
+    assert ticks == [tick for tick in range(1, 30) if write.resend()]
 
 
 def test_d54_d76_a_coordinator_whose_clock_is_ahead_hears_that_nothing_was_stored() -> None:

@@ -15,15 +15,7 @@ from tidemark_core.optimistic.messages import (
 )
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
 from tidemark_core.optimistic.standing import Standing
-from tidemark_core.optimistic.storing import (
-    kept,
-    of_element,
-    of_string,
-    on_load,
-    on_store,
-    places_of,
-    with_metas,
-)
+from tidemark_core.optimistic.storing import kept, of_element, of_string, on_load, on_store, places_of, with_metas
 
 from .cases import A as ACTOR
 from .cases import B as OTHER

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...base.ids import Member
-from ..messages import Change, Keep, Kept, RingTold, Store, StoreAnswer
+from ..messages import Change, Keep, Kept, RingTold, RowsWrite, Store, StoreAnswer
 from ..owner import Fate, Source
 from ..ring import Range
 from ..stamps import ZERO, Clock, Dot, Stamp
@@ -19,6 +19,8 @@ from ..storing import row_of
 from .outcomes import Outcome, To
 
 REST_TICKS_MAX = 8
+BATCH_TICKS = 4
+"""A change of many rows is sent again so many times later: it takes its receiver longer, and so does each repeat."""
 PATIENCE = 2
 """A sloppy write asks so many more nodes to keep the change as it lacks, once in so many ticks."""
 
@@ -34,8 +36,12 @@ class Done(NamedTuple):
 Effect = To | Done
 
 
-def _is_due(ticks: int) -> bool:
+def _is_due(ticks: int, change: Change) -> bool:
     """Say whether members are asked again at this tick: a member under load would drown in repeats."""
+    if isinstance(change, RowsWrite) and len(change.rows) > 1:
+        ticks, left = divmod(ticks, BATCH_TICKS)
+        if left:
+            return False
     return ticks % REST_TICKS_MAX == 0 or ticks in (1, 2, 4)
 
 
@@ -86,7 +92,7 @@ class Write:
         self._ticks += 1
         silent = [member for member in self.record.members
                   if member not in self._stored and member not in self._future and member not in self._below
-                  ] if _is_due(self._ticks) else []
+                  ] if _is_due(self._ticks, self._change) else []
         again = [To(node, self._keep) for node, keeps in self._keeps.items() if keeps is None]
         more = self._ask(self._missing) if self._ticks % PATIENCE == 0 else []
         return [*self._to(silent), *again, *more]
