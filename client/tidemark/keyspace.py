@@ -78,7 +78,11 @@ class Keyspace:
 
     async def get(self, key: bytes, *, r: int | None = None, timeout_s: float | None = None) -> KeyValue:
         """Read a String; its `value` is None where there is none."""
-        return (await self.get_many([_key(key)], r=r, timeout_s=timeout_s))[key]
+        call_of, key = self._calls_by(timeout_s), _key(key)
+        ring = await self._ring()
+        call = call_of(ring, ring.range_of(key), key, 1)
+        [value] = await batches.get_first(self._calls, call, [key], _quorum("r", r, ring, [key]))
+        return value
 
     async def get_many(
         self, keys: Iterable[bytes], *, r: int | None = None, timeout_s: float | None = None

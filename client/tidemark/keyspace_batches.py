@@ -61,20 +61,26 @@ async def get_many(
     found: dict[bytes, KeyValue] = {}
 
     async def get(node: str, some: list[bytes]) -> None:
-        while some:     # a large answer ends early
+        while some:
             call = replace(call_of(ring, ring.range_of(some[0]), some[0], len(some)), node=node)
-            request = wire.GetStringsRequest(keyspace=ring.name, keyspace_id=ring.keyspace_id, r=r, keys=some)
-            answer: wire.GetStringsResponse = await calls.read(call, "Get", request, _unanswered)
-            if not 0 < len(answer.values) <= len(some):
-                raise Unavailable(f"a node answered {len(answer.values)} of {len(some)} keys of {call.what}")
-            for key, value in zip(some, answer.values, strict=False):
-                found[key] = value_of(ring.name, key, value)
-            some = some[len(answer.values):]
+            values = await get_first(calls, call, some, r)
+            found.update((value.key, value) for value in values)
+            some = some[len(values):]
 
     await at_once(
         get(*each) for each in
         split(ring, {key: len(key) for key in keys}, lambda index: calls.nearest(ring, index, writes=False)))
     return {key: found[key] for key in keys}
+
+
+async def get_first(calls: KeyspaceCalls, call: Call, keys: Sequence[bytes], r: int) -> list[KeyValue]:
+    """Send one request; return the values of the first of its keys, or of all: a large answer ends early."""
+    ring = call.ring
+    request = wire.GetStringsRequest(keyspace=ring.name, keyspace_id=ring.keyspace_id, r=r, keys=keys)
+    answer: wire.GetStringsResponse = await calls.read(call, "Get", request, _unanswered)
+    if not 0 < len(answer.values) <= len(keys):
+        raise Unavailable(f"a node answered {len(answer.values)} of {len(keys)} keys of {call.what}")
+    return [value_of(ring.name, key, value) for key, value in zip(keys, answer.values, strict=False)]
 
 
 def _unanswered(answer: wire.GetStringsResponse) -> bool:

@@ -348,6 +348,8 @@ async def test_an_answer_that_ends_early_is_asked_on(ks: Keyspace, cluster: Fake
         node.keyspaces.values_max = 0
     with pytest.raises(errors.Unavailable, match="answered 0 of"):
         await ks.get_many(carts.strings)
+    with pytest.raises(errors.Unavailable, match="answered 0 of 1 keys"):
+        await ks.get(b"1")
 
 
 async def test_a_slow_read_gets_a_second_one_and_the_slow_owner_is_asked_later(
