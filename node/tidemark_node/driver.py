@@ -83,6 +83,10 @@ DISK_NEWS = {
 REOPEN_SECONDS = 0.5
 READ_THREADS = 2
 READS_AT_ONCE = 256      # reads of rows that a thread does in one piece
+QUICK_READ_SECONDS = 0.0005    # a disk this fast is read on the loop, where a hand-over to a thread costs as much
+QUICK_READ_ROWS = 8
+QUICK_READ_BYTES = 64 << 10
+SLOW_READ_REST = 100     # a slow read on the loop sends those behind it to threads for so many times its own time
 DELIVERY_THREADS = 2
 QUICK_SYNC_SECONDS = 0.0005    # a disk this fast is waited for where handing the wait to a thread costs as much
 QUICK_SYNC_BYTES = 64 << 10
@@ -193,6 +197,7 @@ class Driver:
         self._sent = False                  # this turn has messages for others
         self._tasks: set[asyncio.Task[None]] = set()
         self._reads = 0
+        self._reads_here_at = 0.0           # when the loop may read again, by `time.perf_counter`
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
@@ -328,9 +333,14 @@ class Driver:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        """Run one turn; events that are posted in it wait until its messages are on their way."""
+        if not self.reloading and not self._stopped and len(self._inbox):
+            self._take_turn()
         self._scheduled = False
-        if self.reloading or self._stopped or not len(self._inbox):
-            return
+        if len(self._inbox):
+            self._schedule()
+
+    def _take_turn(self) -> None:
         began = time.perf_counter()
         events, barrier = self._inbox.take_turn()
         try:
@@ -349,8 +359,6 @@ class Driver:
         except Exception as error:
             self._broken(error)
         self.metrics.turn_seconds.inc(time.perf_counter() - began)
-        if len(self._inbox):
-            self._schedule()
 
     def _look_at_shards(self, *, loaded: bool = False) -> None:
         """Tell whoever wants to know that this core holds shards that it did not hold before; it drops none."""
@@ -395,9 +403,8 @@ class Driver:
             self._persist(persists)
         for read in reads:           # behind the writes of this turn
             self._serve_read(partial(_answer_of, read))
-        for first in range(0, len(rows), READS_AT_ONCE):
-            some = rows[first:first + READS_AT_ONCE]
-            self._serve_read(partial(_rows_of, some))
+        if rows:
+            self._read_rows(rows)
 
     def _persist(self, persists: list[Persist]) -> None:
         written = self.store.apply(persists)
@@ -501,6 +508,37 @@ class Driver:
         self.metrics.turn_seconds.inc(time.perf_counter() - ended)
 
     # --- reads and timers -----------------------------------------------------------------------------------
+
+    def _read_rows(self, reads: list[ReadRows]) -> None:
+        """Read a few rows on the loop while the disk is quick, behind the messages of this turn; else in threads."""
+        few = sum(len(read.keys) for read in reads) <= QUICK_READ_ROWS
+        if few and time.perf_counter() >= self._reads_here_at:
+            self._loop.call_soon(self._read_here, reads)
+        else:
+            self._read_in_threads(reads)
+
+    def _read_in_threads(self, reads: list[ReadRows]) -> None:
+        for first in range(0, len(reads), READS_AT_ONCE):
+            self._serve_read(partial(_rows_of, reads[first:first + READS_AT_ONCE]))
+
+    def _read_here(self, reads: list[ReadRows]) -> None:
+        """Read on the loop until a read is slow or large.  One that fails, a thread does again and tells."""
+        if not self.open:
+            return  # the core that asked is gone
+        for place, read in enumerate(reads):
+            began = time.perf_counter()
+            try:
+                [(event, size)] = _rows_of([read], self.store)
+            except Exception:
+                self._read_in_threads(reads[place:])
+                return
+            ended = time.perf_counter()
+            self.post(event, size)
+            if (slow := ended - began > QUICK_READ_SECONDS):
+                self._reads_here_at = ended + SLOW_READ_REST * (ended - began)
+            if (slow or size > QUICK_READ_BYTES) and place + 1 < len(reads):
+                self._read_in_threads(reads[place + 1:])
+                return
 
     def _serve_read(self, read: Callable[[Store], list[Answered]]) -> None:
         generation = self._generation

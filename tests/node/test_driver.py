@@ -49,7 +49,7 @@ from tidemark_node.main import Node
 from tidemark_node.metrics import Metrics
 from tidemark_node.settings import Settings
 from tidemark_node.store import Store
-from tidemark_node.store_errors import Faults, StoreFailed
+from tidemark_node.store_errors import Faults, StoreDamaged, StoreFailed
 from tidemark_wire import channel
 from tidemark_wire.frames import AppendCall
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
@@ -175,6 +175,22 @@ async def test_what_rides_on_a_write_waits_for_its_sync(rig: Rig):
     assert ["push", "ack"] == rig.out.flushed
 
 
+async def test_messages_of_a_turn_leave_before_the_next_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(rig.out, "flush", lambda: flushed.set_result(None) if rig.out.sent else None)
+
+    async def leave() -> list[Any]:
+        await flushed
+        rig.out.sent.clear()
+        return list(rig.core.seen)
+
+    leaving = asyncio.ensure_future(leave())
+    await asyncio.sleep(0)
+    rig.driver.post(Do([Feed("next"), Send(AT, ME, "push")]))
+    assert [] == await leaving
+    await until(lambda: rig.core.seen == ["next"])
+
+
 @pytest.mark.parametrize(
     ("seconds", "beside", "size", "here"),
     [
@@ -248,6 +264,7 @@ async def test_reads_of_rows_of_a_turn_are_answered_each_with_its_own_values(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(driver, "READS_AT_ONCE", 3)
+    monkeypatch.setattr(driver, "QUICK_READ_ROWS", 3)
     read, calls = rig.store.rows.many, list[int]()
     monkeypatch.setattr(rig.store.rows, "many", lambda keys: calls.append(len(keys)) or read(keys))
     keys = [(STRINGS, b"%d" % number) for number in range(4)]
@@ -259,6 +276,91 @@ async def test_reads_of_rows_of_a_turn_are_answered_each_with_its_own_values(
     assert {"two": (b"v1", b"v1"), "none": (), "one": (b"v2",), "later": (b"v3",)} == {
         event.tag: event.values for event in rig.core.seen}
     assert [1, 3] == sorted(calls), "one call for three reads, one for what is left"
+
+
+class Reading:
+    """Reads of rows of a store: each notes its thread and the messages that had left, and may take its time."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rig = rig
+        self.seconds = 0.0      # that the next one takes
+        self.here: list[bool] = []
+        self.flushed: list[list[Any]] = []
+        self.fails: list[Exception] = []
+        self._now = 100.0
+        self._many = rig.store.rows.many
+        monkeypatch.setattr(rig.store.rows, "many", self.many)
+        monkeypatch.setattr("time.perf_counter", lambda: self._now)
+
+    def many(self, keys: Any) -> Any:
+        self.here.append(threading.current_thread() is threading.main_thread())
+        self.flushed.append(list(self.rig.out.flushed))
+        self.pass_(self.seconds)
+        self.seconds = 0.0
+        if self.fails:
+            raise self.fails.pop(0)
+        return self._many(keys)
+
+    def pass_(self, seconds: float) -> None:
+        self._now += seconds
+
+    async def ask(self, *rows: int, beside: tuple[Effect, ...] = ()) -> list[bool]:
+        """Have a turn read, so many rows with each of its reads; return which of them the loop did."""
+        seen, self.here = len(self.rig.core.seen), []
+        reads = [ReadRows(AT, place, ((STRINGS, b"key"),) * count) for place, count in enumerate(rows)]
+        self.rig.driver.post(Do([*reads, *beside]))
+        await until(lambda: len(self.rig.core.seen) == seen + len(rows))
+        assert list(range(len(rows))) == sorted(event.tag for event in self.rig.core.seen[seen:])
+        return self.here
+
+
+@pytest.fixture
+def reading(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Reading:
+    return Reading(rig, monkeypatch)
+
+
+async def test_a_few_rows_of_a_quick_disk_are_read_on_the_loop_behind_the_messages_of_the_turn(reading: Reading):
+    assert [True, True] == await reading.ask(1, driver.QUICK_READ_ROWS - 1, beside=(Send(AT, ME, "push"),))
+    assert [["push"]] * 2 == reading.flushed
+    assert [False] == await reading.ask(1, driver.QUICK_READ_ROWS), "many are one piece of work of a thread"
+
+
+async def test_a_slow_read_sends_those_behind_it_to_threads_for_a_while(reading: Reading):
+    reading.seconds = 2 * driver.QUICK_READ_SECONDS
+    assert [True, False] == await reading.ask(1, 1, 1), "the last two are one piece of work of a thread"
+    reading.pass_(0.9 * driver.SLOW_READ_REST * 2 * driver.QUICK_READ_SECONDS)
+    assert [False] == await reading.ask(1)
+    reading.pass_(0.2 * driver.SLOW_READ_REST * 2 * driver.QUICK_READ_SECONDS)
+    assert [True] == await reading.ask(1)
+
+
+async def test_behind_a_large_row_a_thread_goes_on(rig: Rig, reading: Reading):
+    rig.driver.post(Do([Persist(AT, (Put(STRINGS, b"key", bytes(driver.QUICK_READ_BYTES + 1)),))]))
+    assert [True, False] == await reading.ask(1, 1)
+    assert [True] == await reading.ask(1), "it was not slow"
+
+
+async def test_a_read_that_fails_on_the_loop_ends_like_one_of_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rig = Rig(tmp_path)
+    reading = Reading(rig, monkeypatch)
+    reading.fails = [StoreDamaged("of the loop"), StoreDamaged("of the thread")]
+    rig.driver.post(Do([ReadRows(AT, "tag", ((STRINGS, b"key"),))]))
+    with pytest.raises(StoreDamaged, match="of the thread"):
+        await asyncio.wait_for(asyncio.shield(rig.driver.failure), 5)
+    assert ([True, False], []) == (reading.here, rig.core.seen)
+    await rig.driver.stop()
+
+
+async def test_what_waits_for_the_loop_when_the_store_is_loaded_again_is_not_read(rig: Rig, reading: Reading):
+    rig.driver._sync_seconds = 0.0001     # so that the turn itself meets the fault
+    rig.faults.sync = OSError(5, "Input/output error")
+    rig.driver.post(Do([ReadRows(AT, "of the core before", ((STRINGS, b"key"),)), persist(0, Feed("durable"))]))
+    await until(lambda: rig.health[:1] == [False])
+    rig.faults.sync = None
+    await until(lambda: rig.health == [False, True])
+    assert ([], []) == (reading.here, rig.core.seen)
 
 
 async def test_timers_fire_are_replaced_and_cancelled(rig: Rig):
