@@ -407,7 +407,7 @@ class KeyspaceCalls:
             raise _Refusal(self._budgets.refusal(self._budget, call.who))
         begun = [
             self._begin(call, *each) for each in zip(units, steps, costs, keys or (1,) * len(costs), strict=True)]
-        return await asyncio.gather(*begun)
+        return [await begun[0]] if len(begun) == 1 else await asyncio.gather(*begun)
 
     def _begin(self, call: _Call, unit: int, steps: Steps[T], cost: int, keys: int) -> asyncio.Future[T]:
         """Begin an operation whose bytes were taken; they are given back when it ends, cancelled or not."""
