@@ -427,8 +427,12 @@ def test_d60_what_was_answered_as_stored_is_on_the_disk_and_the_tree_equals_the_
             case "x":
                 machine.start()
         judge(machine, asked)
-    machine.settle()
-    judge(machine, asked)
+    while machine.reads or machine.queue:
+        if machine.reads:
+            machine.read()
+        else:
+            machine.sync()
+        judge(machine, asked)   # before what an answer showed is removed
     for _ in range(5):
         machine.run(machine.unit.grow())
         machine.settle()
