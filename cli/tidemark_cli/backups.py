@@ -12,7 +12,7 @@ import tidemark
 import typer
 from rich.progress import Progress, TaskID
 from rich.text import Text
-from tidemark.backup import Manifest, RestoredKeyspace, restore_keyspace, take_keyspace
+from tidemark.backup import Backup, Manifest, RestoredKeyspace, restore_keyspace, take_keyspace
 from tidemark.backup import restore as restore_backup
 from tidemark.backup import take as take_backup
 from tidemark.backup import verify as verify_backup
@@ -27,12 +27,13 @@ from .output import emit, note, progress
 
 VERIFY = "verify"
 _LEASE_DEFAULT_S = 1800.0
+_WHY_REFUSED = {"below": "at or below the floor", "future": "from the future"}
 
 LeaseOption = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--lease", min=3, max=30 * 86_400, metavar="SECONDS",
-        help="How long an interrupted backup can be continued: the cluster keeps old versions for as long."),
+        "--lease", min=3, max=30 * 86_400, metavar="SECONDS", show_default=f"{_LEASE_DEFAULT_S:g}",
+        help="How long an interrupted backup of GROUP can be continued: the cluster keeps old versions for as long."),
 ]
 
 
@@ -69,7 +70,7 @@ def backup(
         typer.Option("--since", metavar="DIR", help="An earlier backup of GROUP: read what changed since from the "
                      "cluster and the rest from there."),
     ] = None,
-    lease_s: LeaseOption = _LEASE_DEFAULT_S,
+    lease_s: LeaseOption = None,
     timeout_s: TimeoutOption = 60.0,
     state: DirOption = DEFAULT_DIR,
     cluster: ClusterOption = None,
@@ -93,51 +94,30 @@ def backup(
         raise typer.BadParameter("goes with `tidemark backup verify DIR`", param_hint="DIR")
     if (what is None) == (keyspace is None):
         raise typer.BadParameter("name a GROUP or a --keyspace, one of them", param_hint="GROUP")
-    if keyspace is not None:
-        if since is not None:
-            raise typer.BadParameter("goes with a GROUP", param_hint="--since")
-        _backup_keyspace(keyspace, to, timeout_s, state, cluster, as_json=as_json)
-        return
+    for option, given in (("--since", since), ("--lease", lease_s)):
+        if keyspace is not None and given is not None:
+            raise typer.BadParameter("goes with a GROUP", param_hint=option)
     group, folder = what or "", to
 
-    async def main() -> tidemark.backup.Backup:
+    async def work(client: tidemark.Client, bar: _Bar) -> Backup:
+        if keyspace is not None:
+            return await take_keyspace(client, keyspace, folder, timeout_s=timeout_s, on_ranges=bar, on_note=note)
+        await client.group(group)
+        return await take_backup(
+            client, group, folder, since=since, lease_s=lease_s or _LEASE_DEFAULT_S, timeout_s=timeout_s, on_rows=bar,
+            on_note=note)
+
+    async def main() -> Backup:
         async with await target.connect(state, cluster) as client:
-            await client.group(group)
             with progress() as shown:
-                return await take_backup(
-                    client, group, folder, since=since, lease_s=lease_s, timeout_s=timeout_s,
-                    on_rows=_Bar(shown, f"backup of {group}"), on_note=note,
-                )
+                return await work(client, _Bar(shown, f"backup of {keyspace or group}"))
 
     try:
         made = tidemark.run(main())
     except BaseException:
         if (folder / UNFINISHED).exists():
-            note(f"the backup in {folder} is not finished: the same command goes on with it for {lease_s:g} s")
-        raise
-    document = {
-        **_summary(made.directory, made.manifest), "keptFiles": made.kept_files, "fetched": made.fetched,
-        "notes": list(made.notes),
-    }
-    emit(as_json, document, lambda: Text(
-        f"{_content_of(made.manifest)} are in {made.directory} ({made.manifest.size:,} bytes)"))
-
-
-def _backup_keyspace(
-    keyspace: str, folder: Path, timeout_s: float, state: Path, cluster: str | None, *, as_json: bool
-) -> None:
-    async def main() -> tidemark.backup.Backup:
-        async with await target.connect(state, cluster) as client:
-            with progress() as shown:
-                return await take_keyspace(
-                    client, keyspace, folder, timeout_s=timeout_s, on_ranges=_Bar(shown, f"backup of {keyspace}"),
-                    on_note=note)
-
-    try:
-        made = tidemark.run(main())
-    except BaseException:
-        if (folder / UNFINISHED).exists():
-            note(f"the backup in {folder} is not finished: the same command goes on with it")
+            how_long = "" if keyspace is not None else f" for {lease_s or _LEASE_DEFAULT_S:g} s"
+            note(f"the backup in {folder} is not finished: the same command goes on with it{how_long}")
         raise
     document = {
         **_summary(made.directory, made.manifest), "keptFiles": made.kept_files, "fetched": made.fetched,
@@ -232,12 +212,9 @@ def _restore_keyspace(
     if not refused:
         return
     for each in done.shown:
-        note(f"refused, {_WHY.get(each.outcome, each.outcome)}: {named(keyspace, each.key, each.element)}")
+        note(f"refused, {_WHY_REFUSED.get(each.outcome, each.outcome)}: {named(keyspace, each.key, each.element)}")
     note(f"{refused:,} cells are refused. A new keyspace has no floor yet: restore into one")
     raise typer.Exit(1)
-
-
-_WHY = {"below": "at or below the floor", "future": "from the future"}
 
 
 def _content_of(manifest: Manifest) -> str:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Group, RenderableType
 from tidemark import FutureKey, Keyspace, ReplacedStamp
 from tidemark.errors import NotRepaired, Unavailable, WriteUnknown
+from tidemark.keyspace_futures import KEYS_MAX
 
 from .failures import FAILED
 from .keyspace_arguments import TIMEOUT_S, HexOption, KeyspaceArgument, ask, bytes_of
@@ -49,8 +50,11 @@ def repair_future(
         return [_found(each) if dry_run or each.elements else await _repaired(ks, each.key) for each in found]
 
     keys = ask(name, timeout_s, state, cluster, work)
-    document = {"keyspace": name, "range": only, "dry_run": dry_run, "keys": keys}
+    more = len(keys) == KEYS_MAX
+    document = {"keyspace": name, "range": only, "dry_run": dry_run, "keys": keys, "more": more}
     emit(as_json, document, lambda: _drawn(document))
+    if more:
+        note(f"only {KEYS_MAX:,} keys of the range were looked at: repair them, then repeat the command")
     left = [each for each in keys if each["outcome"] not in ("ok", "found")]
     for why in dict.fromkeys(each["why"] for each in left if each["why"]):
         note(why)

@@ -342,13 +342,13 @@ class Keyspace:
         else:
             index, rows = ring.range_of(_key(key)), 1
             firsts = [encode_place(CellPlace(sort, key)) for sort in (Sort.RETRACTED, Sort.STRING, Sort.META)]
-        found: list[FutureKey] = []
+        found: dict[FutureKey, None] = {}
         while firsts and len(found) < FUTURES_MAX:
             page = await self._futures(ring, index, firsts.pop(0), rows, timeout_s)
-            found += (each for each in page_of(page) if key in (None, each.key))
+            found.update((each, None) for each in page_of(page) if key in (None, each.key))
             if key is None and page.HasField("next"):
                 firsts.append(page.next)
-        return list(dict.fromkeys(found))[:FUTURES_MAX]
+        return list(found)[:FUTURES_MAX]
 
     async def _futures(
         self, ring: Ring, index: int, first: bytes, rows: int, timeout_s: float | None

@@ -93,7 +93,7 @@ QUICK_SYNC_BYTES = 64 << 10
 
 RELOADED = Refused(
     Reason.NOT_LEADER,
-    "the disk failed a write and this node loads its shards again: the outcome is unknown, retry the same sequence",
+    "the disk failed and this node loads its shards again: the outcome is unknown, retry the same sequence",
 )
 RELOADING = Refused(Reason.NOT_LEADER, "this node loads its shards again after its disk failed a write; retry")
 STOPPING = Refused(Reason.SHUTTING_DOWN, "the node stops", retry_after_ms=100)
@@ -546,8 +546,10 @@ class Driver:
         async def serve() -> None:
             try:
                 answers = await self._in_thread(self._read_threads, read)
-            except StoreFailed:
-                return  # a reload is under way; the core that asked is gone
+            except StoreFailed as error:
+                if generation == self._generation:     # else the store was loaded again; the core that asked is gone
+                    self._broken(error)
+                return
             if generation == self._generation:
                 for event, size in answers:
                     self.post(event, size)
@@ -634,7 +636,7 @@ class Driver:
         self.board.wake_all()
 
     def _begin_reload(self, error: StoreFailed) -> None:
-        _log.error("the disk failed a write; all shards are loaded again", extra={"reason": str(error)})
+        _log.error("the disk failed; all shards are loaded again", extra={"reason": str(error)})
         self.metrics.store_reloads.inc()
         self.reloading = True
         self._generation += 1

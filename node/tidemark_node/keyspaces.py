@@ -360,7 +360,7 @@ class KeyspaceCalls:
         return future_repaired(await self._of_key(call, request.key, steps, EXPLAIN_BYTES))
 
     def _latest_ms(self) -> int:
-        return self._driver.now_ms() + self._plane.limits.skew_ms
+        return self._plane.latest_ms(self._driver.now_ms())
 
     @property
     def _plane(self) -> KeyspacePlane:

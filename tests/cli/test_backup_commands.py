@@ -97,6 +97,7 @@ def test_errors_are_one_line_with_what_to_do(on_fake: Cli, cli: Cli, tmp_path: P
         (["--to", "x"], "name a GROUP or a --keyspace, one of them"),
         (["settings", "--keyspace", "carts", "--to", "x"], "name a GROUP or a --keyspace, one of them"),
         (["--keyspace", "carts", "--to", "x", "--since", "y"], "goes with a GROUP"),
+        (["--keyspace", "carts", "--to", "x", "--lease", "60"], "Invalid value for --lease: goes with a GROUP"),
     ],
 )
 def test_wrong_usage_is_said(cli: Cli, arguments: list[str], said: str):

@@ -14,6 +14,7 @@ import pytest
 from cli_harness import Cli
 from tidemark import Keyspace
 from tidemark.errors import WriteUnknown
+from tidemark_cli import keyspace_futures
 from tidemark_cli.keyspace_times import time_of
 from tidemark_core.optimistic.ring import range_of
 from tidemark_core.optimistic.sizes import VALUE_BYTES_MAX
@@ -326,7 +327,9 @@ def test_times_that_no_calendar_has_are_numbers():
     assert ("1970-01-01T00:00:01.500+00:00", str(1 << 62)) == (time_of(1500), time_of(1 << 62))
 
 
-def test_d84_stamps_from_the_future_are_shown_and_repaired(on_fake: Cli, fake: FakeInAThread):
+def test_d84_stamps_from_the_future_are_shown_and_repaired(
+    on_fake: Cli, fake: FakeInAThread, monkeypatch: pytest.MonkeyPatch
+):
     def stamp(ms: int) -> wire.KeyspaceStamp:
         return wire.KeyspaceStamp(ms=ms, node="n0", start=b"12345678")
 
@@ -342,6 +345,11 @@ def test_d84_stamps_from_the_future_are_shown_and_repaired(on_fake: Cli, fake: F
         [(each["key"], each["outcome"], each["stamp"]["ms"]) for each in dry.document["keys"]])
     assert "copy it to another key or keyspace" in dry.err
     assert not any("RepairFuture" in node.keyspaces.calls for node in fake.cluster.nodes.values())
+
+    monkeypatch.setattr(keyspace_futures, "KEYS_MAX", 2)
+    cut = on_fake("repair-future", "carts", "--range", str(index), "--dry-run", "--json")
+    assert (False, True) == (dry.document["more"], cut.document["more"])
+    assert "only 2 keys of the range were looked at: repair them, then repeat the command" in cut.err
 
     carts(fake).futures.pop()
     assert 0 == on_fake("repair-future", "carts", "k", "--dry-run").code

@@ -353,6 +353,15 @@ async def test_a_read_that_fails_on_the_loop_ends_like_one_of_a_thread(
     await rig.driver.stop()
 
 
+async def test_a_read_that_the_disk_fails_is_like_a_crash(rig: Rig, reading: Reading):
+    reading.fails = [StoreFailed("of the loop", no_space=False), StoreFailed("of the thread", no_space=False)]
+    rig.driver.post(Do([ReadRows(AT, "of the core before", ((STRINGS, b"key"),))]))
+    await until(lambda: rig.health == [False, True])
+    assert ([True, False], []) == (reading.here, rig.core.seen), "whoever waits for the read would wait for ever"
+    rig.driver.post(Do([ReadRows(AT, "of the core behind", ((STRINGS, b"key"),))]))
+    await until(lambda: [event.tag for event in rig.core.seen] == ["of the core behind"])
+
+
 async def test_what_waits_for_the_loop_when_the_store_is_loaded_again_is_not_read(rig: Rig, reading: Reading):
     rig.driver._sync_seconds = 0.0001     # so that the turn itself meets the fault
     rig.faults.sync = OSError(5, "Input/output error")

@@ -115,4 +115,3 @@ class _Run:
             done.shown.append(refused)
         if self._on_refused is not None:
             self._on_refused(refused)
-

@@ -207,6 +207,10 @@ class KeyspacePlane:
             "needs_repair": unit in self._keeper.hints.dropped,
         }
 
+    def latest_ms(self, now_ms: int) -> int:
+        """Return the latest time of a stamp that is not from the future, in milliseconds (D54)."""
+        return self._clock.latest_ms(now_ms)
+
     def report(self, unit: int) -> RangeReport:
         """Return everything of a range that this node knows."""
         holder, record = self.holders.get(unit), self.records.get(unit, BLANK)

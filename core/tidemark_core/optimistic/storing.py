@@ -50,7 +50,7 @@ def places_of(change: Change) -> tuple[Place, ...]:
     """Return the places of the rows that a member must know before it takes a change."""
     if isinstance(change, RetractWrite):
         return of_retracted(change.key)
-    return with_metas([place for place, _, _ in _parts(change)])
+    return with_related([place for place, _, _ in _parts(change)])
 
 
 def with_retracted(places: Iterable[Place], keys: Collection[bytes]) -> tuple[Place, ...]:
@@ -62,7 +62,7 @@ def with_retracted(places: Iterable[Place], keys: Collection[bytes]) -> tuple[Pl
     return tuple(dict.fromkeys((*more, *found)))
 
 
-def with_metas(places: Iterable[Place]) -> tuple[Place, ...]:
+def with_related(places: Iterable[Place]) -> tuple[Place, ...]:
     """Return places with those of the rows that belong to them: what a clear made void, what was taken back."""
     found: dict[Place, None] = {}
     for place in places:

@@ -157,12 +157,22 @@ def test_d83_what_no_archive_has_is_refused(place: Place, row: Row, wrong: str) 
         decoded(Archived(encode_place(place), encode_row(row)))
 
 
-@given(st.binary(max_size=40), st.binary(max_size=60))
-def test_d83_other_bytes_are_refused_and_nothing_else_happens(place: bytes, row: bytes) -> None:
+WHOLE = archived({
+    STRING: StringCell(STAMP, False, 70, b"value"), META: Meta(STAMP), element(b"e"): {ONE: live(1, STAMP, b"v")},
+})
+
+
+@given(st.sampled_from(WHOLE), st.booleans(), st.integers(0, 100), st.binary(max_size=2))
+def test_d83_a_cell_with_other_bytes_is_refused_or_is_another_whole_cell(
+    cell: Archived, of_row: bool, at: int, other: bytes
+) -> None:
+    data = cell.row if of_row else cell.place
+    at %= len(data)
+    data = data[:at] + other + data[at + 1:]
+    place, row = (cell.place, data) if of_row else (data, cell.row)
     with contextlib.suppress(RemoteViolation):
-        assert place == encode_place(decoded(Archived(place, row))[0])
-    with contextlib.suppress(RemoteViolation):
-        assert mark_of(place_of(place)) <= place or place == b""
+        at_place, of = decoded(Archived(place, row))
+        assert (place, row) == (encode_place(at_place), encode_row(of))
 
 
 @pytest.mark.parametrize("mark", [b"\4k", b"\0", b"\3k", b"\1" + b"k" * 1026, b"\1" + b"k" * 9_000])

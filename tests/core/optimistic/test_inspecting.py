@@ -10,6 +10,7 @@ from tidemark_core.optimistic.cells import Element, Meta, Place, Row, Sort, Stri
 from tidemark_core.optimistic.coordinating.inspecting import NODES_MAX, PATIENCE, Inspection, inspect, winner_of
 from tidemark_core.optimistic.coordinating.operations import put_element, set_, unset
 from tidemark_core.optimistic.coordinating.outcomes import Outcome
+from tidemark_core.optimistic.coordinating.retracting import Repaired, repair_future
 from tidemark_core.optimistic.hinting.hints import Hint, hint_of
 from tidemark_core.optimistic.inspection import CELLS_MAX, Facts, HintsKept, inspected, part_of, seen
 from tidemark_core.optimistic.messages import Inspect, Inspected, Part
@@ -193,6 +194,14 @@ def test_a_silent_owner_ends_an_inspection_late_and_as_unknown_and_another_node_
     reply = asked(world, A, STRING)
     assert Outcome.OK is reply.outcome and (D,) == reply.silent
     assert world[A].plane.idle
+
+
+def test_a_repair_waits_for_no_node_that_owns_nothing() -> None:
+    world = World(A, B, C, D, repair_every_ms=0)
+    world.away.add(D)
+    world[A].step(Operate(UNIT, 1, 60_000, repair_future(KEY, lambda: 10_000)))
+    world.deliver()
+    assert [Repaired(Outcome.OK, ())] == world[A].replies
 
 
 def test_an_inspection_that_has_no_time_ends_at_once() -> None:

@@ -135,10 +135,10 @@ class World:
         """Return the least stamp that is from the future at some owner, or whose repair stopped half way."""
         found = [owner.cell.stamp for owner in self.members.values()
                  if owner.cell is not None and owner.cell.stamp.ms > 1_000 + AHEAD_MS // 2]
-        rows = [owner.rows.get(RETRACTED, Retracted()) for owner in self.members.values()]
-        noted = {was for row in rows for was, _ in row.stamps}   # type: ignore[union-attr]
+        rows = [retractions(owner) for owner in self.members.values()]
+        noted = {was for row in rows for was in row}
         found += [was for was in noted if not all(
-            dict(row.stamps).get(was, ZERO) != ZERO for row in rows)]   # type: ignore[union-attr]
+            row.get(was, ZERO) != ZERO for row in rows)]
         return min(found, default=None)
 
     def _retract(self) -> None:
@@ -240,6 +240,20 @@ def members(*cells: StringCell | None) -> dict[Member, Owning]:
     return found
 
 
+def retractions(owner: Owning) -> dict[Stamp, Stamp]:
+    """Return the stamps that an owner has noted, each with the one that stands in for it."""
+    row = owner.rows.get(RETRACTED, Retracted())
+    assert isinstance(row, Retracted)
+    return dict(row.stamps)
+
+
+def let_answer(repair: Retracting, now_ms: int, of: dict[Member, Owning], to: Any) -> list[Any]:
+    """Give a member what a repair sends it; return what the repair does with the answer."""
+    answer = of[to.member].answer(to.message)
+    assert isinstance(answer, StoreAnswer)
+    return list(repair.on_answer(now_ms, to.member, answer))
+
+
 def tell(owner: Owning, change: Change, source: Source = Source.CLIENT) -> Verdict:
     answer = owner.answer(Store(INDEX, 7, 10, 1, 1, source, change))
     assert isinstance(answer, StoreAnswer)
@@ -263,7 +277,7 @@ def retract(of: dict[Member, Owning], *reached: Member, now_ms: int = 1_000, nod
     while waiting:
         to = waiting.pop(0)
         if isinstance(to, To) and to.member in reached:
-            waiting += repair.on_answer(now_ms, to.member, of[to.member].answer(to.message))  # type: ignore[arg-type]
+            waiting += let_answer(repair, now_ms, of, to)
     return repair
 
 
@@ -287,7 +301,7 @@ def test_d84_a_stamp_that_was_taken_back_hides_nothing_when_it_comes_again() -> 
     for source in (Source.CLIENT, Source.HINT, Source.BACKUP, Source.OWNER):
         for owner in of.values():
             tell(owner, write(WAS, b"x"), source)
-            assert owner.cell is not None and owner.cell.stamp in (LATER, dict(owner.rows[RETRACTED].stamps)[WAS])
+            assert owner.cell is not None and owner.cell.stamp in (LATER, retractions(owner)[WAS])
     assert b"new" == read(of, A, B) == read(of, B, C)
 
 
@@ -296,8 +310,8 @@ def test_d84_before_all_have_noted_it_nothing_is_replaced() -> None:
     of = members(cell(WAS, b"ahead"), cell(WAS, b"ahead"), None)
     repair = retract(of, B, C)
     assert [Outcome.UNKNOWN] == [each.outcome for each in repair.on_deadline()]
-    assert (A,) == repair.done.missing  # type: ignore[union-attr]
-    assert WAS == of[B].cell.stamp and Fate.NOT_READY is tell(of[B], write(LATER)).fate  # type: ignore[union-attr]
+    assert Ended(Outcome.UNKNOWN, ZERO, (A,)) == repair.done
+    assert cell(WAS, b"ahead") == of[B].cell and Fate.NOT_READY is tell(of[B], write(LATER)).fate
     assert b"ahead" == read(of, A, B)
 
     again = retract(of, A, B, C).done
@@ -315,7 +329,7 @@ def test_d84_no_member_takes_a_write_before_the_stamp_is_replaced_there() -> Non
     assert STORED == tell(of[C], write(LATER), Source.OWNER)
     assert STORED == tell(of[B], write(LATER)), "alone it is no quorum"
     assert b"new" == read(of, B, A), "what B knows counts for the cell of A"
-    assert LATER == of[A].cell.stamp, "and was repaired"  # type: ignore[union-attr]
+    assert of[A].cell is not None and LATER == of[A].cell.stamp, "and was repaired"
 
 
 def test_d84_the_first_stamp_that_stands_in_counts_for_every_coordinator() -> None:
@@ -348,8 +362,7 @@ def test_d84_one_owner_decides_before_any_other_replaces() -> None:
         assert [A] == [to.member for to in found if isinstance(to, To)]
         assert [] == repair.on_answer(now_ms, A, answer), "a late answer to the phase before"
     for repair, [to] in zip(reversed(repairs), reversed(asked), strict=True):
-        decided: Any = of[A].answer(to.message)     # type: ignore[union-attr, arg-type]
-        assert [A, B, C] == [each.member for each in repair.on_answer(1_060, A, decided)]  # type: ignore[union-attr]
+        assert [A, B, C] == [each.member for each in let_answer(repair, 1_060, of, to)]
     assert {1_050} == {repair._became.ms for repair in repairs}
 
 
@@ -358,11 +371,10 @@ def test_d84_under_a_newer_record_all_of_its_members_note_the_stamp_first() -> N
     of[D] = Owning(D, MOVING)
     repair = Retracting(5, INDEX, CALM, Clock(ACTOR, SKEW_MS), KEY, WAS)
     for to in repair.begin():
-        assert isinstance(to, To)
-        repair.on_answer(1_000, to.member, of[to.member].answer(to.message))  # type: ignore[arg-type]
-    again = repair.on_record(MOVING)
+        let_answer(repair, 1_000, of, to)
+    again: list[Any] = repair.on_record(MOVING)
     assert [A, B, C, D] == [to.member for to in again]
-    assert {ZERO} == {to.message.change.became for to in again}  # type: ignore[union-attr]
+    assert {ZERO} == {to.message.change.became for to in again}
     assert [] == repair.on_record(CALM)
 
 
@@ -601,7 +613,8 @@ def test_d84_nodes_take_a_stamp_back_once_every_owner_answers() -> None:
     assert Outcome.OK is done.outcome and [9_000] == [was.ms for was, _ in done.stamps]
     world.operate(C, set_(KEY, b"new"))
     assert Outcome.OK is world[C].replies[-1].outcome
-    assert world.equal() and b"new" == world.rows()[0][STRING].value  # type: ignore[union-attr]
+    row: Any = world.rows()[0][STRING]
+    assert world.equal() and b"new" == row.value
 
     world[A].start()
     assert {KEY} == world[A].plane.holders[UNIT].unit._hands.retracted

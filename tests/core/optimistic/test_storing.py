@@ -15,7 +15,7 @@ from tidemark_core.optimistic.messages import (
 )
 from tidemark_core.optimistic.owner import STORED, Fate, Source, Verdict
 from tidemark_core.optimistic.standing import Standing
-from tidemark_core.optimistic.storing import kept, of_element, of_string, on_load, on_store, places_of, with_metas
+from tidemark_core.optimistic.storing import kept, of_element, of_string, on_load, on_store, places_of, with_related
 
 from .cases import A as ACTOR
 from .cases import B as OTHER
@@ -99,4 +99,4 @@ def test_d59_the_row_of_a_key_is_left_out_below_the_floor_and_what_its_clear_mad
 
 
 def test_d58_an_element_is_read_with_the_row_of_its_key() -> None:
-    assert (META, ELEMENT, STRING) == with_metas((ELEMENT, STRING, META))
+    assert (META, ELEMENT, STRING) == with_related((ELEMENT, STRING, META))

@@ -12,7 +12,7 @@ from ..archive import END, Archived, archived, mark_of, place_of, within
 from ..cells import Place, Row, Sort
 from ..messages import Change, RowsWrite, Span
 from ..stamps import Dot
-from ..storing import with_metas
+from ..storing import with_related
 from .operations import ReadStep, Steps, WriteStep
 from .outcomes import Outcome
 from .reading import Found, Repair
@@ -49,7 +49,7 @@ def read_cells(first: bytes, rows_max: int, bytes_max: int) -> Steps[CellsPage]:
         elements = [place for place in places[:rows_max] if place.sort is Sort.ELEMENT]
         rows = {place: found.rows[place] for place in places[:rows_max] if place.sort is not Sort.ELEMENT}
         if elements:
-            with_clears: Found = yield ReadStep(with_metas(elements), None, Repair.OFF, strict=True)
+            with_clears: Found = yield ReadStep(with_related(elements), None, Repair.OFF, strict=True)
             if with_clears.outcome is Outcome.OK and with_clears.floor_ms != found.floor_ms:
                 continue    # the floor has reached a clear meanwhile, which is shown no more
             rows |= {place: row for place, row in with_clears.rows.items() if place.sort is Sort.ELEMENT}

@@ -22,9 +22,10 @@ PATIENCE = 20
 
 
 class InspectStep(NamedTuple):
-    """Ask every node; the result is `Inspection`."""
+    """Ask every node, or owners and pending owners alone; the result is `Inspection`."""
 
     places: tuple[Place, ...]
+    owners_alone: bool = False
 
 
 class Inspection(NamedTuple):

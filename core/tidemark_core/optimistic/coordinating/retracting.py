@@ -73,7 +73,7 @@ def repair_future(key: bytes, latest: Latest) -> Steps[Repaired]:
     done: list[tuple[Stamp, Stamp]] = []
     came: set[Stamp] = set()    # their time came before another one could stand in
     for _ in range(TRIES_MAX):
-        found: Inspection = yield InspectStep(of_retracted(key))
+        found: Inspection = yield InspectStep(of_retracted(key), owners_alone=True)
         if found.outcome is not Outcome.OK:
             return Repaired(found.outcome, tuple(done), tuple(
                 member for member in found.record.members if member not in found.answers))

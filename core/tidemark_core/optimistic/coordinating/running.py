@@ -213,7 +213,8 @@ class Coordinator:
         record = self._records[asked.index]
         number = self._numbered(running)
         if isinstance(step, InspectStep):
-            inspecting = Inspecting(number, asked.index, record, step.places, self.nodes)
+            nodes = () if step.owners_alone else self.nodes
+            inspecting = Inspecting(number, asked.index, record, step.places, nodes)
             running.step = inspecting
             return self._follow(now_ms, number, running, inspecting.begin())
         if isinstance(step, RetractStep):

@@ -14,7 +14,7 @@ from ...base.effects import Effect, Feed
 from ...base.ids import Address
 from ..cells import Meta, Place, Row, Sort, encode_place
 from ..stamps import ZERO
-from ..storing import BARE, kept, with_metas
+from ..storing import BARE, kept, with_related
 from .hands import Decided, Hands
 from .walks import Rows, Walks
 
@@ -120,7 +120,7 @@ class Removing:
 
     def _remove(self, places: list[Place], swept: bytes | None = None) -> list[Effect]:
         page = self._next_page()
-        return self._hands.submit(with_metas(places), lambda held: self._decide(page, held, swept))
+        return self._hands.submit(with_related(places), lambda held: self._decide(page, held, swept))
 
     def _decide(self, page: int, held: Mapping[Place, Row], swept: bytes | None) -> Decided:
         """Write what is left of rows.  The clear of a key stays until a walk over all its elements has ended."""

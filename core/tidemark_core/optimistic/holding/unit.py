@@ -36,7 +36,7 @@ from ..retracting import KEYS_MAX
 from ..ring import Range
 from ..stamps import Clock
 from ..standing import Standing, adopted
-from ..storing import BARE, kept, on_load, on_store, places_of, with_metas, with_retracted
+from ..storing import BARE, kept, on_load, on_store, places_of, with_related, with_retracted
 from .hands import Decided, Hands
 from .layout import family_of, span_of
 from .removing import Removed, Removing
@@ -108,7 +108,7 @@ class Unit:
             case Sketch():
                 return self._read(sender, m, ())
             case Want():
-                return self._hands.submit(with_metas(m.places), lambda held: self._give(
+                return self._hands.submit(with_related(m.places), lambda held: self._give(
                     sender, m, lambda: on_want(m, kept(held, self.standing.record.floor_ms))))
             case PromiseAsked():
                 return self._hands.submit((), lambda _: self._promise(sender, m))
