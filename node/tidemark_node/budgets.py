@@ -21,6 +21,7 @@ from tidemark_wire.identity import Kind
 from tidemark_wire.status import to_rpc_error
 
 from .access import Access, Handler
+from .arrivals import Arrivals, TooLate
 from .half_sent import HalfSent
 from .methods import PEOPLE, Cost, Method, Shape
 from .settings import FRAME_COPIES, Settings
@@ -28,11 +29,6 @@ from .sockets import Sockets
 
 REQUESTS_AT_ONCE = 4
 """Each may be as large as the server's bound of a message before it is refused, so there are few."""
-REQUEST_SECONDS = 20.0
-CROWDED_REQUEST_SECONDS = 2.0
-"""So long a request may take to arrive while others wait for its place."""
-REQUEST_LOOK_SECONDS = 1.0
-"""Time counts in looks, so that a loop that stood still refuses no request that lies there."""
 LARGE_REQUEST_SECONDS = 0.5
 """So long a request above its bound keeps the place of the next one: to take it in costs the loop milliseconds."""
 
@@ -85,6 +81,7 @@ class Budgets:
         self.scans = Line("scans of documents", SCANS_MAX)
         self.keyspaces = Budget("bytes of operations on keyspaces", KEYSPACE_BYTES_MAX)
         self._requests = Line("requests under way", REQUESTS_AT_ONCE)
+        self._arrivals = Arrivals(lambda: self._requests.waiting)
         self._searches = Line("searches", SEARCHES_AT_ONCE)
         self._sends = Pace()
         self._of_cost = {
@@ -231,21 +228,16 @@ class Budgets:
         return call
 
     async def _request(self, method: Method, who: str, context: Any) -> Any:
-        async with self._requests.granted(who):
-            reading = asyncio.ensure_future(_read(method, context, method.request_bytes_max))
-            waited = 0.0
-            try:
-                while not (await asyncio.wait((reading,), timeout=REQUEST_LOOK_SECONDS))[0]:
-                    waited += REQUEST_LOOK_SECONDS
-                    if waited >= (CROWDED_REQUEST_SECONDS if self._requests.waiting else REQUEST_SECONDS):
-                        late = f"the request did not arrive within {waited:.0f} s"
-                        return Refused(Reason.OVERLOADED, late, retry_after_ms=RETRY_AFTER_MS)
-                request = reading.result()
-            finally:
-                reading.cancel()
+        grant = await self._requests.grant(who)
+        try:
+            request = await self._arrivals.wait(_read(method, context, method.request_bytes_max))
             if isinstance(request, Refused):
                 await asyncio.sleep(LARGE_REQUEST_SECONDS)
             return request
+        except TooLate as late:
+            return Refused(Reason.OVERLOADED, str(late), retry_after_ms=RETRY_AFTER_MS)
+        finally:
+            grant.release()
 
 
 def frame_bytes(grant: Grant) -> int:

@@ -195,6 +195,7 @@ class Driver:
         self._syncing = False
         self._sync_seconds = math.inf       # moving average
         self._sent = False                  # this turn has messages for others
+        self._reads_here: list[ReadRows] = []   # of this turn, for the loop
         self._tasks: set[asyncio.Task[None]] = set()
         self._reads = 0
         self._reads_here_at = 0.0           # when the loop may read again, by `time.perf_counter`
@@ -344,9 +345,10 @@ class Driver:
         began = time.perf_counter()
         events, barrier = self._inbox.take_turn()
         try:
-            self.metrics.turns.inc()
-            self.metrics.inbox_events.set(len(self._inbox))
-            self.metrics.events.inc(len(events))
+            turns = self.metrics.turns
+            turns.count += 1
+            turns.waiting = len(self._inbox)
+            turns.events += len(events)
             if barrier is not None:
                 self._waiting.append((Feed(barrier),))  # nothing of it runs before `_finish`
             now_ms = self.now_ms()
@@ -358,7 +360,7 @@ class Driver:
             self._look_at_shards()
         except Exception as error:
             self._broken(error)
-        self.metrics.turn_seconds.inc(time.perf_counter() - began)
+        self.metrics.turns.seconds += time.perf_counter() - began
 
     def _look_at_shards(self, *, loaded: bool = False) -> None:
         """Tell whoever wants to know that this core holds shards that it did not hold before; it drops none."""
@@ -432,6 +434,9 @@ class Driver:
             self._start_sync()
         self.links.flush()
         self._sent = False
+        if self._reads_here:    # after the messages: their receivers work meanwhile
+            self._loop.call_soon(self._read_here, self._reads_here)
+            self._reads_here = []
         self._arm_timer()
 
     def _reply(self, effect: Reply) -> None:
@@ -505,7 +510,7 @@ class Driver:
             self._finish()
         except Exception as failure:
             self._broken(failure)
-        self.metrics.turn_seconds.inc(time.perf_counter() - ended)
+        self.metrics.turns.seconds += time.perf_counter() - ended
 
     # --- reads and timers -----------------------------------------------------------------------------------
 
@@ -513,7 +518,7 @@ class Driver:
         """Read a few rows on the loop while the disk is quick, behind the messages of this turn; else in threads."""
         few = sum(len(read.keys) for read in reads) <= QUICK_READ_ROWS
         if few and time.perf_counter() >= self._reads_here_at:
-            self._loop.call_soon(self._read_here, reads)
+            self._reads_here += reads
         else:
             self._read_in_threads(reads)
 
@@ -626,7 +631,7 @@ class Driver:
         for answer in requests.values():
             answer(refused)
         groups = self._riding + self._waiting
-        self._riding, self._waiting = [], []
+        self._riding, self._waiting, self._reads_here = [], [], []
         barriers = self._inbox.clear()
         barriers += [e.event for then in groups for e in then if isinstance(e, Feed) and type(e.event) is Barrier]
         for barrier in barriers:

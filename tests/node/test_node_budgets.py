@@ -23,8 +23,8 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Shipment, Start, Started, Status
 from tidemark_core.delivery.order import Mode
 from tidemark_core.replication.messages import Appended
+from tidemark_node import arrivals, delivery
 from tidemark_node import budgets as budgets_module
-from tidemark_node import delivery
 from tidemark_node.budgets import Budgets
 from tidemark_node.main import Node
 from tidemark_node.methods import REQUEST_BYTES_MAX
@@ -316,8 +316,8 @@ async def test_t12_a_request_above_the_bound_is_refused(node: Node, calls: Calls
 async def test_t12_a_request_that_does_not_come_is_not_waited_for(
     node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budgets_module, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(budgets_module, "REQUEST_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(arrivals, "SECONDS", 0.3)
+    monkeypatch.setattr(arrivals, "LOOK_SECONDS", 0.1)
     silent = (await calls.opened()).stream_unary("/tidemark.v1.Tidemark/GetShardMap")
     waiting = [silent(metadata=of(GREEDY)) for _ in range(6)]
     for one in waiting:
@@ -329,8 +329,8 @@ async def test_t12_a_request_that_does_not_come_is_not_waited_for(
 async def test_t12_requests_that_do_not_come_make_room_for_those_who_wait(
     node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budgets_module, "CROWDED_REQUEST_SECONDS", 0.2)
-    monkeypatch.setattr(budgets_module, "REQUEST_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(arrivals, "CROWDED_SECONDS", 0.2)
+    monkeypatch.setattr(arrivals, "LOOK_SECONDS", 0.1)
     requests = next(budget for name, budget in node.budgets if name == "requests")
     silent = (await calls.opened()).stream_unary("/tidemark.v1.Tidemark/GetShardMap")
     holding = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemark_core.base.effects import Effect, Feed, Persist, Received, RowsDurable, Send
-from tidemark_core.base.ids import Address
+from tidemark_core.base.ids import Address, Member
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic import deleting, floors, messages, moving
 from tidemark_core.optimistic.cells import Meta, Place, Row, Sort, StringCell, decode_row
@@ -301,7 +301,7 @@ class RangeWatch:
 
     def _patch(self, stack: ExitStack) -> None:
         watch = self
-        step, on_event, own_one = NodeCore.step, NodeCore._on_event, KeyspacePlane._own_one
+        step, on_message, hand_back = NodeCore.step, KeyspacePlane._on_message, KeyspacePlane._handed_back
         make, run, persist, decide = Persist.__init__, Node.run, Hands._persist, Removing._decide
         take, look_at = Unit.take, Unit.look_at
 
@@ -309,9 +309,9 @@ class RangeWatch:
             watch._made.clear()
             return step(core, now_ms, events)
 
-        def watched_on_event(core: NodeCore, now_ms: int, event: Any) -> list[Effect]:
-            watch._sees(core, event)
-            return on_event(core, now_ms, event)
+        def watched_on_message(plane: KeyspacePlane, now_ms: int, unit: int, sender: Any, m: Any) -> list[Effect]:
+            watch._sees(plane.me, sender, m)
+            return on_message(plane, now_ms, unit, sender, m)
 
         def watched_make(made: Persist, *arguments: Any, **named: Any) -> None:
             make(made, *arguments, **named)
@@ -319,13 +319,11 @@ class RangeWatch:
                 watch.reached.add(site)
                 watch._made[id(made)] = made, site
 
-        def watched_own_one(plane: KeyspacePlane, effect: Effect) -> Effect:
+        def watched_hand_back(plane: KeyspacePlane, write: Persist) -> Persist:
             """The plane makes its writes again, with feeds for messages to itself."""
-            owned = own_one(plane, effect)
-            if isinstance(effect, Persist):
-                assert isinstance(owned, Persist)
-                watch._made[id(owned)] = owned, watch._made[id(effect)][1]
-            return owned
+            again = hand_back(plane, write)
+            watch._made[id(again)] = again, watch._made[id(write)][1]
+            return again
 
         def watched_run(node: Node, effects: Iterable[Effect], stop_at: int = -1) -> list[Any]:
             return run(node, watch._pass(node, effects), stop_at)
@@ -348,20 +346,20 @@ class RangeWatch:
             return look_at(unit, places, event)
 
         for target, name, value in (
-            (NodeCore, "step", watched_step), (NodeCore, "_on_event", watched_on_event),
-            (KeyspacePlane, "_own_one", watched_own_one), (Persist, "__init__", watched_make),
+            (NodeCore, "step", watched_step), (KeyspacePlane, "_on_message", watched_on_message),
+            (KeyspacePlane, "_handed_back", watched_hand_back), (Persist, "__init__", watched_make),
             (Node, "run", watched_run), (Hands, "_persist", watched_persist), (Removing, "_decide", watched_decide),
             (Unit, "take", watched_take), (Unit, "look_at", watched_look_at),
         ):
             substitute(stack, target, name, value)
 
-    def _sees(self, core: NodeCore, event: Any) -> None:
+    def _sees(self, me: Member, sender: Any, m: Any) -> None:
         """Remember questions: an answer says only which one it is for."""
-        match event:
-            case Received(_, sender, _, messages.Store() | messages.Keep() as m):
-                self.asked[core.me, type(m), sender, m.operation, m.attempt] = m
-            case Received(_, _, _, floors.PromiseAsked() | floors.HintsAsked() as m):
-                self.asked[core.me, type(m), m.range, m.round] = m
+        match m:
+            case messages.Store() | messages.Keep():
+                self.asked[me, type(m), sender, m.operation, m.attempt] = m
+            case floors.PromiseAsked() | floors.HintsAsked():
+                self.asked[me, type(m), m.range, m.round] = m
 
     # --- judging ----------------------------------------------------------------------------------------------------
 

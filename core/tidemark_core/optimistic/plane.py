@@ -8,6 +8,7 @@ Stays out: families and wire (the node's), who plans moves and rounds (the opera
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
@@ -291,14 +292,14 @@ class KeyspacePlane:
         """Consume one event."""
         self._now_ms = now_ms
         self._keeper.hints.began(now_ms)
-        effects = self._route(now_ms, event)
+        effects = self._told_itself(now_ms, self._route(now_ms, event))
         effects += self._wake()
         if not self._ticking and (
             self._restless or not self._coordinator.idle or self._keeper.waits(self.records)
         ):
             self._ticking = True
             effects.append(SetTimer(self._at(0), TICK, now_ms + self.limits.tick_ms))
-        return self._own(effects)
+        return effects
 
     def finish_turn(self, now_ms: int) -> list[Effect]:
         """Nothing is left to the end of a turn."""
@@ -603,17 +604,26 @@ class KeyspacePlane:
             return [Feed(HeldRows(unit, operation, {}))]
         return holder.unit.rows_at(places, lambda rows: HeldRows(unit, operation, rows))
 
-    def _own(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Hand messages to this node back to the core: no link leads there."""
-        return [self._own_one(effect) for effect in effects]
+    def _told_itself(self, now_ms: int, effects: list[Effect]) -> list[Effect]:
+        """Take messages to this node itself at once: no link leads there, and a turn for each would take longer."""
+        found: list[Effect] = []
+        waiting = deque(effects)
+        while waiting:
+            effect = waiting.popleft()
+            if isinstance(effect, Send) and effect.to == self.me:
+                waiting.extend(self._on_message(now_ms, effect.address.id, self.me, effect.message))
+            elif isinstance(effect, Persist):
+                found.append(self._handed_back(effect))
+            else:
+                found.append(effect)
+        return found
 
-    def _own_one(self, effect: Effect) -> Effect:
-        if isinstance(effect, Send) and effect.to == self.me:
-            return Feed(Received(effect.address, self.me, self.me, effect.message))
-        if isinstance(effect, Persist):
-            then = tuple([self._own_one(each) for each in effect.then])
-            return effect if all(map(is_, then, effect.then)) else replace(effect, then=then)
-        return effect
+    def _handed_back(self, write: Persist) -> Persist:
+        """Hand messages to this node itself that ride on a write back to the core, once it is durable."""
+        then = tuple([
+            Feed(Received(each.address, self.me, self.me, each.message))
+            if isinstance(each, Send) and each.to == self.me else each for each in write.then])
+        return write if all(map(is_, then, write.then)) else replace(write, then=then)
 
     def _at(self, unit: int) -> Address:
         return Address(self._number, unit)

@@ -50,8 +50,8 @@ class Owners(NamedTuple):
 
     def read(self, answered: Collection[Member], r: int = 0) -> bool:
         """Say whether the members that answered a read are enough; `r` stands in for the R of the list."""
-        return sum(member in answered for member in self.members) >= (
-            min(r, len(self.members)) or self.quorum.r)
+        return len(answered) >= (wanted := min(r, len(self.members)) or self.quorum.r) and (
+            sum([member in answered for member in self.members]) >= wanted)
 
 
 class Range(NamedTuple):
