@@ -28,7 +28,7 @@ from tidemark_core.base.plane import NodeFacts
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic.inspection import Summary
-from tidemark_core.optimistic.plane import KeyspacePlane
+from tidemark_core.optimistic.plane import KeyspaceLimits, KeyspacePlane
 from tidemark_core.planes import PlaneTable, planes
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire import channel, descriptors
@@ -136,11 +136,13 @@ class Node:
 
     def __init__(
         self, settings: Settings, limits: Limits | None = None, faults: Faults | None = None,
-        families: Sequence[Family] = FAMILIES, planes_of: PlanesOf = planes,
+        families: Sequence[Family] = FAMILIES, planes_of: PlanesOf | None = None,
         messages: Mapping[int, Codecs] = PLANE_CODECS,
         contributes: Callable[[Node], Iterable[Serving]] = lambda node: (),
     ) -> None:
         self.limits = limits or Limits()
+        if planes_of is None:
+            planes_of = partial(planes, keyspaces=KeyspaceLimits(repair_memory_bytes=settings.repair_memory_bytes))
         if missing := sorted(planes_of(self.limits).keys() - messages.keys()):
             raise ValueError(f"messages: plane {missing[0]} has no row; a plane that sends nothing has an empty one")
         self.settings = settings

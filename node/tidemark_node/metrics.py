@@ -232,6 +232,11 @@ class _Keyspaces(Collector):
         yield gauge("hints", "Hints that this node keeps for owners.", found.hints)
         yield gauge("hint_bytes", "Bytes of these hints.", found.hint_bytes)
         yield gauge("tree_leaves", "Leaves of the digests of ranges in memory, at most 8 for 1,000 rows.", found.leaves)
+        yield gauge("tree_bytes", "Bytes of these digests, bounded by `repair-memory-bytes`.", found.tree_bytes)
+        yield CounterMetricFamily(
+            "tidemark_keyspace_trees_forgotten",
+            "Ranges whose digests this node forgot since its start, because all of them together took too much memory.",
+            found.trees_forgotten)
 
 
 class _Limbo(Collector):

@@ -23,6 +23,9 @@ FRAME_COPIES = 3
 FRAME_BYTES_MAX_MIN = 64 << 20
 """With less, the largest batch may find no room for ever: one caller may hold half."""
 
+REPAIR_MEMORY_BYTES_MIN = 1 << 20
+"""With less, a node would build the digests of a range for nearly every exchange (D85)."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says; bytes and seconds."""
@@ -49,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_bytes_per_second: int = 200 << 20
     reclaim_seconds: float = 30.0
     reclaim_bytes: int = 16 << 20
+    repair_memory_bytes: int = 64 << 20
     tls_dir: Path | None = None
 
 
@@ -117,6 +121,15 @@ def _reserve(text: str) -> int:
     return reserve_bytes
 
 
+def _repair_memory(text: str) -> int:
+    memory_bytes = _positive(text)
+    if memory_bytes < REPAIR_MEMORY_BYTES_MIN:
+        raise argparse.ArgumentTypeError(
+            f"{text} bytes are less than {REPAIR_MEMORY_BYTES_MIN}: the node would read ranges again for each exchange"
+        )
+    return memory_bytes
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -167,6 +180,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     option("snapshot-bytes-per-second", "rate at which this node serves snapshots", type=_positive)
     option("reclaim-seconds", "how often the space of dropped payloads is given back to the disk", type=_seconds)
     option("reclaim-bytes", "of a shard, when payloads of so many bytes were dropped", type=_positive)
+    memory = f"bytes of memory for digests of ranges of keyspaces, at least {REPAIR_MEMORY_BYTES_MIN}"
+    option("repair-memory-bytes", memory, type=_repair_memory)
     option("tls-dir", "directory of tls.crt, tls.key and ca.crt: nobody gets in without mutual TLS", type=Path)
     given = parser.parse_args(arguments)
     if given.tls_dir is not None and not given.cluster:

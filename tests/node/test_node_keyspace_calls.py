@@ -324,7 +324,7 @@ async def test_people_see_the_ranges_of_a_node_page_by_page(client: Client, node
         shown.range, shown.part, len(shown.own), shown.late, shown.needs_repair, len(shown.exchanges))
     told = generate_latest(node.metrics.registry).decode()
     for line in (f"ranges {RANGES}.0", "exchange_oldest_age_seconds 0.0", "ranges_late 0.0", "ranges_need_repair 0.0",
-                 "hints 0.0", "hint_bytes 0.0"):
+                 "hints 0.0", "hint_bytes 0.0", "trees_forgotten_total 0.0"):
         assert f"\ntidemark_keyspace_{line}\n" in told, line
 
 

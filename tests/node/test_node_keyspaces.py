@@ -62,6 +62,16 @@ async def operate(node: Node, steps: Steps[Any], policy: Policy = STRICT) -> Any
     return await node.driver.ask_and_wait(lambda number: Operate(UNIT, number, TIMEOUT_MS, steps, policy))
 
 
+async def test_d85_the_setting_of_a_node_bounds_its_digests(tmp_path: Path) -> None:
+    node = Node(Settings(
+        node="a", data=tmp_path, metrics_listen="off", disk_reserve_bytes=1 << 20, repair_memory_bytes=5 << 20))
+    await node.start()
+    try:
+        assert 5 << 20 == plane_of(node).limits.repair_memory_bytes
+    finally:
+        await node.stop()
+
+
 async def test_three_nodes_hold_a_range_and_a_node_that_restarts_has_it_still(tmp_path: Path) -> None:
     async with AsyncExitStack() as all_nodes:
         a, b = [await started(all_nodes, tmp_path, name) for name in "ab"]

@@ -25,7 +25,7 @@ from tidemark_node.appends import ANSWER_FRAME_BYTES, _Stream
 from tidemark_node.inbox import Barrier, Inbox
 from tidemark_node.link import OutQueue
 from tidemark_node.routing import Hint, Routing
-from tidemark_node.settings import FRAME_BYTES_MAX_MIN, FRAME_COPIES, parse
+from tidemark_node.settings import FRAME_BYTES_MAX_MIN, FRAME_COPIES, REPAIR_MEMORY_BYTES_MIN, parse
 from tidemark_node.snapshots import PullFailed, TokenBucket, entries_of
 from tidemark_node.timers import Timers
 from tidemark_wire.budgets import Line
@@ -201,6 +201,7 @@ def test_settings_have_sane_defaults_and_checks(capsys: pytest.CaptureFixture[st
         ["--node", "a b"], ["--listen", "x"], ["--disk-reserve-bytes", "-1"], ["--metrics-listen", "y"],
         ["--drain-seconds", "nan"], ["--drain-seconds", "soon"], ["--location", "planet=earth"],
         ["--location", "zone=a", "--zone", "b"], ["--frame-bytes-max", str(FRAME_BYTES_MAX_MIN - 1)],
+        ["--repair-memory-bytes", str(REPAIR_MEMORY_BYTES_MIN - 1)],
     )
     for wrong in wrong_ones:
         with pytest.raises(SystemExit):

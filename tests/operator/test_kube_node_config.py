@@ -9,7 +9,13 @@ from test_kube_pods import NODES, SPEC, cluster
 from tidemark_node import disk, settings
 from tidemark_node.settings import parse
 from tidemark_operator.kube.builders import node_pod, revision
-from tidemark_operator.kube.node_config import FRAME_BYTES_MAX_MIN, RESERVE_BYTES_MIN, SETTINGS, problem
+from tidemark_operator.kube.node_config import (
+    FRAME_BYTES_MAX_MIN,
+    REPAIR_MEMORY_BYTES_MIN,
+    RESERVE_BYTES_MIN,
+    SETTINGS,
+    problem,
+)
 from tidemark_operator.kube.specs import unsupported
 
 
@@ -27,7 +33,9 @@ def test_a_pools_own_settings_come_before_those_of_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_is_a_flag_of_a_node(name: str) -> None:
-    least = {"disk-reserve-bytes": RESERVE_BYTES_MIN, "frame-bytes-max": FRAME_BYTES_MAX_MIN}
+    least = {
+        "disk-reserve-bytes": RESERVE_BYTES_MIN, "frame-bytes-max": FRAME_BYTES_MAX_MIN,
+        "repair-memory-bytes": REPAIR_MEMORY_BYTES_MIN}
     value = least.get(name, 77)
     given = parse(["--node=n1", "--data=somewhere", f"--{name}={value}"])
     assert getattr(given, name.replace("-", "_")) == value
@@ -36,6 +44,7 @@ def test_every_setting_is_a_flag_of_a_node(name: str) -> None:
 def test_node_and_operator_ask_for_the_same_least() -> None:
     assert disk.RESERVE_BYTES_MIN == RESERVE_BYTES_MIN
     assert settings.FRAME_BYTES_MAX_MIN == FRAME_BYTES_MAX_MIN
+    assert settings.REPAIR_MEMORY_BYTES_MIN == REPAIR_MEMORY_BYTES_MIN
     with pytest.raises(SystemExit):
         parse(["--node=n1", "--data=somewhere", f"--disk-reserve-bytes={RESERVE_BYTES_MIN - 1}"])
 
@@ -51,6 +60,8 @@ def test_node_and_operator_ask_for_the_same_least() -> None:
     ({"disk-reserve-bytes": "402653184"}, ""),
     ({"frame-bytes-max": "67108863"}, "frame-bytes-max is '67108863', and must be a whole number, 67108864 at least"),
     ({"frame-bytes-max": "67108864"}, ""),
+    ({"repair-memory-bytes": "1048575"}, "repair-memory-bytes is '1048575', and must be a whole number, 1048576 at"),
+    ({"repair-memory-bytes": "1048576"}, ""),
 ])
 def test_what_a_node_would_not_take_is_refused(config: dict[str, str], told: str) -> None:
     found = problem(cluster(config=config).spec)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tidemark_core.optimistic.hinting.keeping import Keeper
 from tidemark_core.optimistic.holding.mending import Mending
+from tidemark_core.optimistic.holding.unit import Unit
 from tidemark_core.optimistic.stamps import Stamp
 from tidemark_sim.dice import Dice
 from tidemark_sim.keyspaces import run as runs
@@ -59,7 +60,7 @@ def test_d64_d73_d75_seeds_keep_the_promise(seeds: range) -> None:
         assert result.passed, f"{result.message}\n{result.replay}\n" + "\n".join(result.story)
         for what, count in result.counts.items():
             counts[what] = counts.get(what, 0) + count
-    met = ("write_ok", "read_ok", "moves_finished", "floors_raised", "crashes")
+    met = ("write_ok", "read_ok", "moves_finished", "floors_raised", "crashes", "trees_forgotten")
     assert min(counts.get(what, 0) for what in met) > 5, counts
 
 
@@ -83,6 +84,24 @@ def test_d74_seeds_keep_the_promise_while_owners_repair_by_themselves(
     assert len(begun) > 20
 
 
+@pytest.mark.parametrize("seed", range(401, 404))
+def test_d85_seeds_keep_the_promise_where_digests_are_forgotten(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node has memory for digests, and owners compare by themselves more seldom than digests stay."""
+    monkeypatch.setattr(runs, "draw", lambda dice: replace(draw(dice), repair_every_ms=900, forgetful=1))
+    monkeypatch.setattr(runs, "TRACED", 0)
+    answers: list[bool] = []
+    compares = Unit.compares
+
+    def counted(unit: Unit, now_ms: int) -> bool:
+        answers.append(compares(unit, now_ms))
+        return answers[-1]
+
+    monkeypatch.setattr(Unit, "compares", counted)
+    result = run_seed(seed, PROFILE)
+    assert result.passed, f"{result.message}\n" + "\n".join(result.story)
+    assert result.counts["trees_forgotten"] > 5 and answers.count(True) > 5 and answers.count(False) > 5
+
+
 @pytest.mark.parametrize("seeds", [range(at, at + 6) for at in (0, 50)], ids=str)
 def test_d84_seeds_keep_the_promise_while_stamps_from_the_future_are_taken_back(seeds: range) -> None:
     counts: dict[str, int] = {}
@@ -91,7 +110,7 @@ def test_d84_seeds_keep_the_promise_while_stamps_from_the_future_are_taken_back(
         assert result.passed, f"{result.message}\n{result.replay}\n" + "\n".join(result.story)
         for what, count in result.counts.items():
             counts[what] = counts.get(what, 0) + count
-    assert min(counts.get(what, 0) for what in ("stamps_taken_back", "repair_ok")) > 5, counts
+    assert min(counts.get(what, 0) for what in ("stamps_taken_back", "repair_ok", "trees_forgotten")) > 5, counts
 
 
 def test_one_seed_is_one_run() -> None:

@@ -32,6 +32,7 @@ D81 A keyspace goes by the operator's word
 D82 A backup has no cut
 D83 A restore is an import from outside
 D84 A stamp from the future is taken back at all owners
+D85 The memory of digests has a bound
 
 `stamps` draws stamps and dots, `cells` has the cells and rows with their bytes, `merge` merges rows and says what
 they show, `writes` makes what an operation writes, `ring` has owners, quorums and moves, `records` their stored form,

@@ -82,6 +82,8 @@ class Summary:
     hints: int = 0
     hint_bytes: int = 0
     leaves: int = 0
+    tree_bytes: int = 0
+    trees_forgotten: int = 0
 
 
 def part_of(standing: Standing) -> Part:

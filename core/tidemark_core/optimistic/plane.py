@@ -40,12 +40,13 @@ from .coordinating.operations import Steps
 from .coordinating.outcomes import To
 from .coordinating.running import STRICT, Answer, Asked, Coordinator, Hold, Inner, Look, Policy
 from .deleting import DELETED, PAGE, Deletions, Erased, ForgetAsked
+from .exchanging.memory import Memory
 from .exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from .floors import HintsAsked, PromiseAsked, SyncAsked
 from .hinting.hints import Bounds
 from .hinting.keeping import HINTS, PROMISES, Keeper
 from .hinting.replaying import Replays, replay
-from .holding.holder import Holder
+from .holding.holder import SILENT_TICKS, Holder
 from .holding.layout import RETRACTED, place_of, unit_of
 from .holding.pulls import LookedAt, Taken
 from .holding.removing import Removed
@@ -80,6 +81,7 @@ class KeyspaceLimits:
     replays_max         so many hints are replayed at once
     replay_pause_ms     a replay ends without success after this time, and its range then rests as long
     repairs_max         so many ranges are compared by themselves at once
+    repair_memory_bytes the digests of all ranges take no more together while none of them is compared (D85)
     settings            of keyspaces of which the map says none
     """
 
@@ -90,6 +92,7 @@ class KeyspaceLimits:
     replays_max: int = 16
     replay_pause_ms: int = 1_000
     repairs_max: int = 4
+    repair_memory_bytes: int = 64 << 20
     settings: KeyspaceSettings = DEFAULTS
 
 
@@ -177,6 +180,7 @@ class KeyspacePlane:
         self._met_ms: dict[int, int] = {}         # when a range was first held in this run
         self._exchanges = numbers_of(self.actor)
         self._deletions = Deletions(number)
+        self._memory = Memory(limits.repair_memory_bytes)
         self._now_ms = 0
 
     # --- the plane ----------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ class KeyspacePlane:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, as the last tick found it."""
-        idle = not self._restless and self._coordinator.idle and self._deletions.idle
+        idle = not self._restless and self._coordinator.idle and self._deletions.idle and not self._memory.full
         return idle and not self._keeper.waits(self.records)
 
     def name(self, unit: int) -> str:
@@ -231,7 +235,13 @@ class KeyspacePlane:
         return Summary(
             len(self.holders), min(since.values(), default=None), sum(map(self._late, since)),
             len(hints.dropped), len(hints.held), hints.bytes,
-            sum(holder.unit.tree.leaves for holder in self.holders.values()))
+            sum(holder.unit.tree.leaves for holder in self.holders.values()), self._memory.bytes,
+            self._memory.forgotten)
+
+    @property
+    def trees_forgotten(self) -> int:
+        """How many trees the node has forgotten since its start (D85)."""
+        return self._memory.forgotten
 
     def _waits_since(self, unit: int) -> int | None:
         """Return since when an owner waits for its next complete exchange, None where it has none to wait for."""
@@ -295,7 +305,7 @@ class KeyspacePlane:
         effects = self._told_itself(now_ms, self._route(now_ms, event))
         effects += self._wake()
         if not self._ticking and (
-            self._restless or not self._coordinator.idle or self._keeper.waits(self.records)
+            self._restless or self._memory.full or not self._coordinator.idle or self._keeper.waits(self.records)
         ):
             self._ticking = True
             effects.append(SetTimer(self._at(0), TICK, now_ms + self.limits.tick_ms))
@@ -453,7 +463,7 @@ class KeyspacePlane:
     def _hold_range(self, unit: int, standing: Standing, retracted: Iterable[bytes] = ()) -> Holder:
         self._left.pop(unit, None)
         holder = self.holders[unit] = Holder(
-            self._at(unit), standing, self._clock, self._exchanges, self._pace_of(unit), retracted)
+            self._at(unit), standing, self._clock, self._exchanges, self._pace_of(unit), retracted, self._memory)
         return holder
 
     def _pace_of(self, unit: int) -> Pace:
@@ -467,6 +477,7 @@ class KeyspacePlane:
         self.holders.pop(unit, None)
         self._restless.pop(unit, None)
         self._met_ms.pop(unit, None)
+        self._memory.gone(unit)
         self._rota.ended(now_ms, unit, missed=False)
         self._rota.forget(unit)
 
@@ -517,9 +528,17 @@ class KeyspacePlane:
                 self._drop(now_ms, unit)
             elif holder.idle:
                 del self._restless[unit]
+        if self._memory.full:
+            self._shrink(now_ms - SILENT_TICKS * self.limits.tick_ms)
         return [*effects, *self._repair(now_ms)]
 
     # --- repair -------------------------------------------------------------------------------------------
+
+    def _shrink(self, upto_ms: int) -> None:
+        """Forget trees that no member has compared since a time, until the others fit (D85)."""
+        for unit in self._memory.oldest(upto_ms):
+            if self._memory.full and self.holders[unit].may_forget:
+                self.holders[unit].unit.forget_tree()
 
     def _hasten(self, now_ms: int, member: Member) -> None:
         """Let the ranges of a member that is back come up at once: it lacks what was written meanwhile."""

@@ -31,6 +31,15 @@ def _frames(text: str) -> str:
     return "" if enough else f"a whole number, {FRAME_BYTES_MAX_MIN} at least: half has room for the largest batch"
 
 
+REPAIR_MEMORY_BYTES_MIN = 1 << 20
+"""The least memory for digests of keyspaces that a node takes (`tidemark_node.settings`)."""
+
+
+def _repair_memory(text: str) -> str:
+    enough = not _positive(text) and int(text) >= REPAIR_MEMORY_BYTES_MIN
+    return "" if enough else f"a whole number, {REPAIR_MEMORY_BYTES_MIN} at least: with less a node reads ranges again"
+
+
 def _seconds(text: str) -> str:
     return "" if text.isascii() and text.isdigit() and int(text) <= 3600 else "a whole number of seconds, at most 3600"
 
@@ -42,6 +51,7 @@ SETTINGS: Mapping[str, Callable[[str], str]] = {
     "frame-bytes-max": _frames,
     "reclaim-bytes": _positive,
     "reclaim-seconds": _seconds,
+    "repair-memory-bytes": _repair_memory,
     "streams-max": _positive,
     "subscription-lease-seconds-max": _positive,
     "subscription-names-max": _positive,

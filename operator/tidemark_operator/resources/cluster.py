@@ -150,8 +150,8 @@ class ClusterSpec(ApiModel):
     config: dict[str, ConfigValue] | None = Field(
         default=None, max_length=128,
         description="Settings of all nodes: append-bytes-max, calls-max, disk-reserve-bytes, frame-bytes-max, "
-        "reclaim-bytes, reclaim-seconds, streams-max, subscription-lease-seconds-max, subscription-names-max, "
-        "watches-max.",
+        "reclaim-bytes, reclaim-seconds, repair-memory-bytes, streams-max, subscription-lease-seconds-max, "
+        "subscription-names-max, watches-max.",
     )
     update: Update = Update()
     disruption: Disruption = Disruption()

@@ -27,6 +27,7 @@ from tidemark_core.optimistic.coordinating.reading import Read, Repair
 from tidemark_core.optimistic.coordinating.writing import Done, Write
 from tidemark_core.optimistic.deleting import Deletions
 from tidemark_core.optimistic.exchanging import giving as core_giving
+from tidemark_core.optimistic.exchanging.tree import Tree
 from tidemark_core.optimistic.floors import Commit, Phase, Round, Synced, To
 from tidemark_core.optimistic.hinting.hints import Hints
 from tidemark_core.optimistic.holding import unit as core_unit
@@ -404,6 +405,18 @@ def _img_blind(stack: ExitStack) -> None:
     substitute(stack, Node, "is_old", property(lambda self: False))
 
 
+def _forgotten_as_empty(stack: ExitStack) -> None:
+    """A tree that is forgotten answers as if its range had no rows."""
+    forget = Tree.forget
+
+    def hasty(self: Tree) -> None:
+        forget(self)
+        for leaf in self._leaves:
+            leaf.built = True
+
+    substitute(stack, Tree, "forget", hasty)
+
+
 def _no_retractions(stack: ExitStack) -> None:
     substitute(stack, core_storing, "take_retracted", lambda held, string, row: TakenBack(STORED))
 
@@ -441,6 +454,7 @@ KEYSPACE_MUTANTS = (*(
         ("D57 dead", "a remove writes also what it found dead", _rem_empty_ok),
         ("D57 stamp", "a remove is above what it removes", _rem_stamp_low),
         ("D75", "a read stores what it found before it answers", _no_block),
+        ("D85", "a tree that is forgotten is built again before it answers", _forgotten_as_empty),
         ("marks", "an old disk is noticed", _img_blind),
     )
 ), Mutant("D84", "owners learn from each other what was taken back", _no_retractions, AHEAD))

@@ -6,6 +6,7 @@ Stays out: what a message says; when a node dies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,9 @@ class Node:
         self.boots += 1
         self.clock = ShellClock(world.now_ms + self.skew_ms, world.now_ms)
         facts = NodeFacts(self.member, f"{self.name}-boot{self.boots}")
-        self.core = NodeCore(facts, planes(keyspaces=world.limits))
+        forgets = int(self.name[1:]) % world.options.forgetful == 0
+        limits = replace(world.limits, repair_memory_bytes=0) if forgets else world.limits
+        self.core = NodeCore(facts, planes(keyspaces=limits))
         self.core.recover(partial(StoredPlane, self.disk))
         world.trace.note(self.name, "start", str(self.member))
         self.turn(())
@@ -175,7 +178,9 @@ class Node:
         """Step the core and run what it answers; feeds among the effects are fed in the next round."""
         events, life = tuple(events), self.life
         while self.core is not None and self.life == life:
+            forgotten = self.plane.trees_forgotten
             effects = self.core.step(self.now_ms, events)
+            self.world.trace.count("trees_forgotten", self.plane.trees_forgotten - forgotten)
             chance = self.world.options.crash_in_step
             stop_at = self.world.dice.between(0, len(effects)) if self.world.dice.chance(chance) else -1
             events = tuple(self.run(effects, stop_at))

@@ -74,6 +74,7 @@ class RangeOptions:
     sloppy: bool = False                # nodes that keep a write for owners count for it (D73)
     replay_pause_ms: int = 200
     repair_every_ms: int = 0            # owners pull by themselves: 0, for most rules show where they do not
+    forgetful: int = 2                  # of so many nodes one has no memory for digests, and forgets them (D85)
     write_window_ms: int = 1_300        # at least the longest deadline and 4 times the skew (D68)
     crash_in_step: float = 0.0
     network: NetworkOptions = field(default_factory=NetworkOptions)

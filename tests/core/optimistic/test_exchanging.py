@@ -358,11 +358,22 @@ def test_d74_a_scan_that_a_write_met_is_done_again() -> None:
     place = Place(Sort.STRING, b"k")
     at = encode_place(place)
     tree.writing(at)
-    assert not tree.scanned([]) and tree.next_scan(0) is None, "a write is on its way"
+    assert tree.scanned([]) and not tree.ready and tree.next_scan(0) is None, "a write is on its way"
     row = weigh(place, a_row(place, 1), 0)
     assert row is not None
     tree.wrote(at, None, row)
-    assert tree.next_scan(0) is not None and tree.scanned([row]) and tree.ready
+    assert tree.next_scan(0) == (at, END), "nothing was written before that place"
+    assert tree.scanned([row]) and tree.ready and Tally(1, row.digest) == tree.tally(b"", END)
+    built = Tree()
+    assert built.next_scan(0) == (b"", END) and built.scanned([row])
+    many = [Weighed(encode_place(Place(Sort.STRING, b"%05d" % number)), number, 1 << 62) for number in range(5)]
+    for each in many:
+        built.writing(each.at)
+        built.wrote(each.at, None, each)
+    assert built.next_scan(1 << 62) == (b"", END)
+    built.writing(many[3].at)
+    before = built.tally(b"", END)
+    assert not built.scanned([*many, row]) and built.ready and before == built.tally(b"", END), "a known leaf stays"
 
 
 @pytest.mark.parametrize("count", [LEAF_ROWS, LEAF_ROWS + 1, 5 * LEAF_ROWS])

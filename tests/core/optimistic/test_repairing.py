@@ -119,8 +119,12 @@ def test_many_hastenings_take_no_memory() -> None:
 class World:
     """Nodes with a clock; what is due happens, and messages arrive at those that are not away."""
 
-    def __init__(self, *nodes: Member, record: Range = NEW, **settings: int) -> None:
-        self.limits = KeyspaceLimits(settings=KeyspaceSettings(**{"repair_every_ms": EVERY_MS, **settings}))
+    def __init__(
+        self, *nodes: Member, record: Range = NEW, repair_memory_bytes: int = 64 << 20, **settings: int
+    ) -> None:
+        self.limits = KeyspaceLimits(
+            repair_memory_bytes=repair_memory_bytes,
+            settings=KeyspaceSettings(**{"repair_every_ms": EVERY_MS, **settings}))
         self.nodes = {member: Node(member, self.limits) for member in nodes or (A, B, C)}
         self.away: set[Member] = set()
         self.now_ms = 1_000

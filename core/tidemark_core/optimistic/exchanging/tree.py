@@ -3,13 +3,14 @@
 Leaves lie beside each other in the order of places and cover them all.  The digest of a part is the sum of the digests
 of its rows, so owners whose leaves end at different places compare parts all the same.  A leaf of more than `leaf_rows`
 rows is scanned and split where its places first differ: owners with equal rows have equal leaves.  A leaf is scanned as
-well once a floor may collect something of it.  Stays out: reading rows, comparing with another owner (`pulling`).
+well once a floor may collect something of it.  A tree may be forgotten, and is then built again by scans (D85).
+Stays out: reading rows, comparing with another owner (`pulling`), which tree is forgotten (`memory`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ DIGESTS = 1 << 128
 END = b"\xff"
 """Behind the bytes of every place."""
 NOT_DUE = 1 << 63
+LEAF_BYTES = 256
+"""So many bytes of memory a leaf takes, beside its first place."""
 
 
 class Tally(NamedTuple):
@@ -129,7 +132,10 @@ class Tree:
         self._firsts = [b""]
         self._leaves = [_Leaf(built=False)]
         self._scan: Scan | None = None
-        self._spoilt = False      # a write met the scan that is under way
+        self._spoilt: bytes | None = None   # the least place at which a write met the scan that is under way
+        self.bytes = LEAF_BYTES   # of memory; 0 while it is away
+        self.away = False         # forgotten, and not wanted since
+        self.was_ready = False    # every leaf was known at some time
 
     # --- writes -------------------------------------------------------------------------------------------
 
@@ -151,8 +157,8 @@ class Tree:
             leaf.add(after, 1)
 
     def _spoil(self, scan: Scan, at: bytes) -> None:
-        if scan.first <= at < scan.behind:
-            self._spoilt = True
+        if scan.first <= at < scan.behind and (self._spoilt is None or at < self._spoilt):
+            self._spoilt = at
 
     @property
     def leaves(self) -> int:
@@ -168,23 +174,60 @@ class Tree:
 
     @property
     def settled(self) -> bool:
-        """Whether every leaf is known and no scan is under way."""
-        return self._scan is None and self.ready
+        """Whether no scan is under way, and every leaf is known or the tree is away."""
+        return self._scan is None and (self.away or self.ready)
 
-    def next_scan(self, floor_ms: int) -> Scan | None:
+    @property
+    def building(self) -> bool:
+        """Whether scans are to make leaves known."""
+        return not self.away and not self.ready
+
+    @property
+    def scanning(self) -> bool:
+        """Whether a scan is under way."""
+        return self._scan is not None
+
+    def next_scan(self, floor_ms: int, flying: Callable[[], Iterable[bytes]] | None = None) -> Scan | None:
         """Return what to read next: a leaf that is unknown, too large, or of which the floor collects something.
 
-        One scan is under way at a time.  A leaf that is being written waits.
+        One scan is under way at a time.  A leaf that is being written waits.  `flying` returns the places of all rows
+        on their way to the disk: with it an unknown leaf is read up to the first of them.
         """
         if self._scan is not None:
             return None
+        if self.away:
+            if self._leaves[0].due_ms > floor_ms:
+                return None
+            self.want()
         self._join()
         for number, leaf in enumerate(self._leaves):
-            wanted = not leaf.built or leaf.rows > self._leaf_rows or leaf.due_ms <= floor_ms
-            if wanted and not leaf.writing:
-                self._scan, self._spoilt = Scan(self._firsts[number], self._behind(number)), False
-                return self._scan
+            if leaf.built and leaf.rows <= self._leaf_rows and leaf.due_ms > floor_ms:
+                continue
+            scan, spoilt = Scan(self._firsts[number], self._behind(number)), None
+            if leaf.writing:
+                if leaf.built or flying is None:
+                    continue
+                spoilt = min((at for at in flying() if scan.first <= at < scan.behind), default=scan.first)
+                if spoilt == scan.first:
+                    continue
+            self._scan, self._spoilt = scan, spoilt
+            return scan
         return None
+
+    def want(self) -> None:
+        """Have scans build the tree again where it is away (D85)."""
+        if self.away:
+            self.away, self.bytes = False, LEAF_BYTES
+
+    def forget(self) -> None:
+        """Keep one leaf that is unknown in the place of all, and read nothing before the tree is wanted (D85).
+
+        A floor that may collect something wants it: the leaf keeps when that is.  The tree must be settled.
+        """
+        leaf = _Leaf(built=False, writing=sum(leaf.writing for leaf in self._leaves))
+        leaf.due_ms = min(leaf.due_ms for leaf in self._leaves)
+        self._firsts, self._leaves = [b""], [leaf]
+        self.away, self.bytes = True, 0
 
     def _join(self) -> None:
         """Make one leaf of neighbours with few rows together: rows that went must leave no leaves behind.
@@ -206,14 +249,21 @@ class Tree:
                 firsts.append(first)
                 leaves.append(leaf)
         self._firsts, self._leaves = firsts, leaves
+        self.bytes = _bytes_of(firsts)
 
     def scanned(self, rows: Sequence[Weighed], behind: bytes | None = None) -> bool:
-        """Take the rows of the scan, up to `behind` where it ended early; False where a write made them old."""
+        """Take the rows of the scan, up to `behind` where it ended early; False where a write made them old.
+
+        Of an unknown leaf those before the first write count.
+        """
         scan, self._scan = self._scan, None
         assert scan is not None
-        if self._spoilt:
+        number, spoilt = bisect_left(self._firsts, scan.first), self._spoilt
+        was = self._leaves[number]
+        if spoilt is not None and (was.built or spoilt == scan.first):
             return False
-        number = bisect_left(self._firsts, scan.first)
+        if spoilt is not None and (behind is None or spoilt < behind):
+            rows, behind = rows[:bisect_left(rows, spoilt, key=lambda row: row.at)], spoilt
         firsts: list[bytes] = []
         leaves: list[_Leaf] = []
         for first, part in _split(scan.first, rows, self._leaf_rows):
@@ -225,9 +275,11 @@ class Tree:
             leaves.append(leaf)
         if behind is not None:
             firsts.append(behind)
-            leaves.append(_Leaf(built=False))
+            leaves.append(_Leaf(built=False, writing=was.writing))
         self._firsts[number:number + 1] = firsts
         self._leaves[number:number + 1] = leaves
+        self.bytes += _bytes_of(firsts) - _bytes_of([scan.first])
+        self.was_ready = self.was_ready or self.ready
         return True
 
     # --- what others ask ----------------------------------------------------------------------------------
@@ -264,6 +316,11 @@ class Tree:
 
 UNKNOWN = Tally(-1, 0)
 """The tally of a part that ends within a leaf: it equals no other."""
+
+
+def _bytes_of(firsts: Iterable[bytes]) -> int:
+    """Return the memory of leaves that begin at these places."""
+    return sum(LEAF_BYTES + len(first) for first in firsts)
 
 
 def _split(first: bytes, rows: Sequence[Weighed], rows_max: int) -> Iterator[tuple[bytes, Sequence[Weighed]]]:

@@ -42,10 +42,8 @@ class Copying:
         if self._copy is None or self._copy.record != record:
             self.series.stop()
             self._copy = Copy(unit.standing.me, record)
-        if not self.series.free or not unit.tree.ready:
-            return []
         sources = self._copy.sources()
-        if not sources:
+        if not sources or not self.series.free or not unit.compares(now_ms):
             return []
         source = sources[0]
         return self.series.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))

@@ -8,7 +8,7 @@ order they came.  An answer leaves behind every write that it shows (D60).  Stay
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -127,6 +127,10 @@ class Hands:
     def bare(self) -> bool:
         """Whether rows are on the disk that are gone: the write that deletes them all is not durable."""
         return self._wipe in self._facts
+
+    def flying(self) -> Iterator[bytes]:
+        """Yield the places of rows that are on their way to the disk."""
+        return (hand.at for hand in self._hands.values() if hand.writing)
 
     def forget(self) -> None:
         """All rows go with the write of this job; what is being read is void, and the tree is a new one."""

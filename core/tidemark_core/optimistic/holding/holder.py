@@ -10,6 +10,7 @@ from typing import Any
 
 from ...base.effects import Effect, RowsDurable, RowsRead, RowsScanned, Send
 from ...base.ids import Address, Member, Peer
+from ..exchanging.memory import Memory
 from ..exchanging.messages import Given, Listed, Opened, Unanswered
 from ..floors import SyncAsked
 from ..inspection import Block
@@ -33,9 +34,9 @@ class Holder:
 
     def __init__(
         self, address: Address, standing: Standing, clock: Clock, numbers: Iterator[int], pace: Pace = UNBOUND,
-        retracted: Iterable[bytes] = (),
+        retracted: Iterable[bytes] = (), memory: Memory | None = None,
     ) -> None:
-        self.unit = Unit(address, standing, clock, pace, retracted)
+        self.unit = Unit(address, standing, clock, pace, retracted, memory)
         self.pulls = Pulls(self.unit, numbers)
         self.copying = Copying(self.unit, self.pulls)
         self.syncing = Syncing(self.unit, self.pulls)
@@ -46,9 +47,13 @@ class Holder:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way, and no operator waits."""
+        return self.may_forget and self.unit.removing.idle and not self._awaits
+
+    @property
+    def may_forget(self) -> bool:
+        """Whether this member neither builds the tree of the range nor needs it for an exchange of its own (D85)."""
         exchanges = self.pulls.idle and self.copying.idle and self.syncing.idle and self.mending.idle
-        unit = self.unit
-        return exchanges and unit.tree.settled and unit.removing.idle and not self._awaits
+        return exchanges and self.unit.tree.settled
 
     @property
     def left(self) -> bool:

@@ -49,7 +49,7 @@ class Mending:
         self._left = {member: tries for member, tries in self._left.items() if member in others}
         if self.series.source is not None and self.series.source not in self._left:
             self.series.stop()
-        if not self._left or not self.series.free or not self._unit.tree.ready:
+        if not self._left or not self.series.free or not self._unit.compares(now_ms):
             return []
         source = next(iter(self._left))
         return self.series.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))

@@ -55,11 +55,13 @@ class Syncing:
         if m is not None and m.version != self._unit.standing.record.version:
             self.series.stop()
             self._asked = m = self._operator = operator = None
-        if m is None or operator is None or self._mismatched or not self.series.free or not self._unit.tree.ready:
+        if m is None or operator is None or self._mismatched or not self.series.free:
             return []
         if not self._left:
             self._operator = None
             return [Send(self._unit.address, operator, Synced(m.range, m.round))]
+        if not self._unit.compares(now_ms):
+            return []
         source = next(iter(self._left))
         return self.series.begin(now_ms, source, lambda ended: self._ended(now_ms, source, ended))
 

@@ -1,4 +1,4 @@
-"""Unit: one member's part of one range, from messages to effects (D60-D62, D65, D66, D69, D71, D74).
+"""Unit: one member's part of one range, from messages to effects (D60-D62, D65, D66, D69, D71, D74, D85).
 
 Messages become jobs that run in the order they came, each against the newest rows and the newest standing.
 Stays out: what a cell becomes (`owner`), operations of clients (`coordinating`), when exchanges begin.
@@ -24,6 +24,7 @@ from ...base.effects import (
 from ...base.ids import Address, Member, Peer
 from ..cells import Meta, Place, Row, Sort, encode_place
 from ..exchanging.giving import LISTED_ROWS_MAX, on_open, on_sketch, on_want, unanswered, weight_of
+from ..exchanging.memory import Memory
 from ..exchanging.messages import Given, Listed, Open, Opened, Sketch, Unanswered, Want
 from ..exchanging.tree import LEAF_ROWS, Tree, Weighed, weigh
 from ..floors import PromiseAsked, Promised
@@ -54,20 +55,21 @@ class Stood(NamedTuple):
 
 
 class Unit:
-    """One range at one member.  `pace` says how much it may give to pullers.
+    """One range at one member.  `pace` says how much it may give to pullers, `memory` counts the trees of the node.
 
     `retracted` are the keys of Strings of which stamps are taken back, as they are on disk (D84).
     """
 
     def __init__(
         self, address: Address, standing: Standing, clock: Clock, pace: Pace = UNBOUND,
-        retracted: Iterable[bytes] = (),
+        retracted: Iterable[bytes] = (), memory: Memory | None = None,
     ) -> None:
         self.address = address
         self.standing = standing    # as the last job left it
         self.durable = standing     # as it is on disk
         self._clock = clock
         self._pace = pace
+        self._memory = memory if memory is not None else Memory()
         self._hands = Hands(address, Tree(), retracted)
         self._hands.floor_ms = standing.record.floor_ms
         self._walks = Walks(address)
@@ -101,7 +103,7 @@ class Unit:
                 return self._load(sender, m)
             case RingTold():
                 return self.adopt(m.record)
-            case Open() | Sketch() | Want() if not self._pace.free(now_ms):
+            case Open() | Sketch() | Want() if not self._may_give(now_ms):
                 return [Send(self.address, sender, Unanswered(m.exchange, Fate.NOT_READY))]
             case Open():
                 return self._hands.submit((), lambda _: self._give(sender, m, lambda: on_open(m, self.tree)))
@@ -176,12 +178,19 @@ class Unit:
         leaf = m.leaves[len(found)]
         return self._walk(leaf.first, leaf.behind, PAGES_MAX, then)
 
+    def _may_give(self, now_ms: int) -> bool:
+        """Note that another member compares with this one, and say whether the pace lets it have an answer."""
+        self._memory.used(self.address.id, now_ms)
+        return self._pace.free(now_ms)
+
     def _give(
         self, sender: Peer, m: Open | Sketch | Want, answer: Callable[[], Opened | Listed | Given]
     ) -> Decided:
-        """Answer a puller, or say why not."""
+        """Answer a puller, or say why not; a tree that is away is built again (D85)."""
         why = unanswered(self.standing, m.exchange, self.tree)
         if why is not None:
+            if why.why is Fate.NOT_READY:
+                self.tree.want()
             return Decided({}, (Send(self.address, sender, why),))
         given = answer()
         self._pace.spend(weight_of(given))
@@ -243,6 +252,7 @@ class Unit:
 
     def _wipe(self) -> tuple[Write, ...]:
         self._hands.forget()
+        self._memory.sized(self.address.id, self.tree.bytes)
         self._walks.forget()
         self.removing.forget()
         return tuple(DeleteRange(family_of(sort), *span_of(self.address.id, sort)) for sort in Sort)
@@ -301,17 +311,37 @@ class Unit:
 
     def grow(self) -> list[Effect]:
         """Go on with the removal, and read the next leaf that is unknown, too large, or that the floor thinned out."""
-        tree = self.tree
+        tree, memory, unit = self.tree, self._memory, self.address.id
         effects = self.removing.go_on()
-        if self._hands.bare or self.removing.full or (scan := tree.next_scan(self.standing.record.floor_ms)) is None:
+        if self._hands.bare or self.removing.full or (tree.building and not memory.may_grow(unit)):
+            return effects
+        scan = tree.next_scan(self.standing.record.floor_ms, self._hands.flying)
+        memory.sized(unit, tree.bytes)
+        if scan is None:
+            if not tree.scanning:
+                memory.passes(unit)
             return effects
         return [*effects, *self._walks.begin(scan.first, scan.behind, PAGES_MAX, lambda rows, rest: self._grown(
             tree, rows, rest))]
 
     def _grown(self, tree: Tree, rows: Rows, rest: bytes | None) -> list[Effect]:
-        self.removing.found(rows, known=tree.ready)
-        tree.scanned(self.weighed(rows), rest)
+        self.removing.found(rows, known=tree.was_ready)
+        if not tree.scanned(self.weighed(rows), rest):
+            self._memory.passes(self.address.id)
+        self._memory.sized(self.address.id, tree.bytes)
         return self.grow()
+
+    def compares(self, now_ms: int) -> bool:
+        """Say whether the tree is whole, so that an exchange may begin; one that is away is built again (D85)."""
+        self._memory.used(self.address.id, now_ms)
+        self.tree.want()
+        return self.tree.ready
+
+    def forget_tree(self) -> None:
+        """Forget the tree, which must be settled, until it is wanted (D85)."""
+        self.tree.forget()
+        self._memory.sized(self.address.id, 0)
+        self._memory.forgotten += 1
 
     def weighed(self, rows: Iterable[tuple[Place, Row]]) -> list[Weighed]:
         """Return rows as the tree knows them, without those that the floor collects."""
