@@ -68,8 +68,11 @@ def test_d64_d73_d75_seeds_keep_the_promise(seeds: range) -> None:
 def test_d74_seeds_keep_the_promise_while_owners_repair_by_themselves(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other seeds run without: an exchange that happens by chance hides what a missing rule breaks."""
-    monkeypatch.setattr(runs, "draw", lambda dice: replace(draw(dice), repair_every_ms=100))
+    """The other seeds run without: an exchange that happens by chance hides what a missing rule breaks.
+
+    Digests that are compared all the time are never forgotten, so every node has memory for them: else none would rest.
+    """
+    monkeypatch.setattr(runs, "draw", lambda dice: replace(draw(dice), repair_every_ms=100, forgetful=100))
     monkeypatch.setattr(runs, "TRACED", 0)
     begun: list[int] = []
     begin = Mending.begin
