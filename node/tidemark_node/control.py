@@ -1,4 +1,4 @@
-"""Control/Describe and PushShardMap: what this node is, and the shard map that the operator puts in force on it.
+"""Control/Describe, PushShardMap and CheckDisk: what this node is, which shard map is in force, how old its disk is.
 
 Stays out: what a map means; the parts that live by it take it in.
 """
@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any, ClassVar
 
+from tidemark_core.base.marks import DiskMark, is_older
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_wire.identity import Kind
 from tidemark_wire.rings import InvalidRing
@@ -27,6 +28,7 @@ from .routing import Routing
 from .settings import Settings
 from .snapshots import SnapshotServer
 from .store import STORE_FORMAT
+from .store_errors import StoreFailed
 from .synchro import InvalidSettings, Synchro, settings_of
 
 
@@ -84,6 +86,20 @@ class Control:
         self._remembered.tell(self._routing.map)
         return node_pb2.PushShardMapResponse(version=version_in_force)
 
+    async def check_disk(self, request: node_pb2.CheckDiskRequest, context: Any) -> node_pb2.CheckDiskResponse:
+        """Say how many writes are durable; give the disk up if the operator says so and proves it older (D52)."""
+        try:
+            writes = await self._driver.durable_writes()
+        except StoreFailed as error:
+            await context.abort(*to_rpc_error(Refused(Reason.NO_LEADER, f"{error}; retry", retry_after_ms=1000)))
+        disk = DiskMark(self._driver.core.me.incarnation, writes)
+        older = is_older(DiskMark(request.incarnation, request.writes), disk)
+        if older and request.give_up:
+            self._driver.abandon_disk(
+                f"the disk is an older copy of itself: it ends at write {writes}, {request.writes} were durable on it")
+        return node_pb2.CheckDiskResponse(
+            incarnation=disk.incarnation, writes=writes, given_up=older and request.give_up)
+
     METHODS: ClassVar[tuple[Method, ...]] = (
         Method(
             "Control.Describe", Shape.UNARY, describe, node_pb2.DescribeRequest, node_pb2.NodeDescription,
@@ -91,6 +107,10 @@ class Control:
         ),
         Method(
             "Control.PushShardMap", Shape.UNARY, push_shard_map, common_pb2.ShardMap, node_pb2.PushShardMapResponse,
+            kinds=frozenset({Kind.OPERATOR}), checks_version=False,
+        ),
+        Method(
+            "Control.CheckDisk", Shape.UNARY, check_disk, node_pb2.CheckDiskRequest, node_pb2.CheckDiskResponse,
             kinds=frozenset({Kind.OPERATOR}), checks_version=False,
         ),
     )

@@ -253,6 +253,23 @@ class Driver:
         self.post(Barrier(done))
         await done
 
+    async def durable_writes(self) -> int:
+        """Sync the store, written or not; return the number of its last durable write (D52).  Raises StoreFailed.
+
+        Right after a start the file with the synced mark may lag behind what was durable before it.
+        """
+        generation = self._generation
+        try:
+            return await self._in_thread(self._sync_thread, Store.sync)
+        except (StoreFailed, StoreDamaged) as error:
+            if self.open and generation == self._generation:
+                self._broken(error)
+            raise StoreFailed(f"the disk failed a sync: {error}", no_space=False) from error
+
+    def abandon_disk(self, reason: str) -> None:
+        """Stop the node as where its store is damaged: the store is moved aside, and the disk begins a new life."""
+        self._broken(StoreDamaged(reason))
+
     async def read(self, shard: ShardId, first: int, last: int, bytes_max: int) -> Slice:
         """Read whole entries in a thread.  Raises StoreFailed while the store is closed."""
         return await self._in_thread(self._read_threads, lambda store: store.read(shard, first, last, bytes_max))
@@ -494,7 +511,7 @@ class Driver:
         done = self._loop.run_in_executor(self._sync_thread, self.store.sync)
         done.add_done_callback(lambda sync: self._synced(sync, generation, began))
 
-    def _synced(self, sync: asyncio.Future[None], generation: int, began: float) -> None:
+    def _synced(self, sync: asyncio.Future[int], generation: int, began: float) -> None:
         error = sync.exception()
         if generation != self._generation or self._stopped:
             return

@@ -236,8 +236,11 @@ class Store:
             raise self._fail(error) from error
         return size
 
-    def sync(self) -> None:
-        """Make everything applied so far durable.  Raises StoreFailed."""
+    def sync(self) -> int:
+        """Make everything applied so far durable; return the number of the last write that is.  Raises StoreFailed.
+
+        The numbers never fall within a life of the disk, whatever a crash takes of writes that were not durable (D52).
+        """
         try:
             if self._faults is not None:
                 self._faults.check_sync()
@@ -247,6 +250,7 @@ class Store:
                 self._mark.put(covered)
         except Exception as error:
             raise self._fail(error) from error
+        return covered
 
     def _fail(self, error: Exception) -> Exception:
         self._failed = str(error)

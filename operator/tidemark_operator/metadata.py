@@ -8,6 +8,7 @@
     <prefix>/deletions/<shard id, hex> a shard that is being deleted, in place of its record (`data_deletion`)
     <prefix>/ranges/<number, index, hex> `optimistic.records.RangeRecord`
     <prefix>/nodes/<id>                where a node answers
+    <prefix>/marks/<id>                how many writes were durable on the disk of a node (`disk_marks`)
     <prefix>/operator                  the active operator (hangs on a lease)
     <prefix>/disruption                the disruptive act that is under way (`disruption`)
     <prefix>/recovery                  records are being rebuilt: no operator acts (`recovery`)
@@ -26,6 +27,7 @@ from typing import Any
 
 from tidemark_core.base.errors import RemoteViolation, unknown_record_format
 from tidemark_core.base.ids import Member, ShardId
+from tidemark_core.base.marks import DiskMark
 
 from .etcd import Conflict, EtcdStore, Saved, StoreUnavailable, Unavailable, Unknown
 from .resources.kinds import KINDS
@@ -80,6 +82,9 @@ class Keys:
 
     def node(self, node: str) -> str:
         return f"{self.prefix}/nodes/{node}"
+
+    def mark(self, node: str) -> str:
+        return f"{self.prefix}/marks/{node}"
 
     def counter(self, name: str) -> str:
         return f"{self.prefix}/{name}"
@@ -146,6 +151,20 @@ class NodeRecord:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteViolation(f"node record cannot be read: {error!r}") from error
+
+
+def encode_mark(mark: DiskMark) -> bytes:
+    """Encode the record of a disk's mark."""
+    return dump_record(mark._asdict())
+
+
+def decode_mark(data: bytes) -> DiskMark:
+    """Decode the record of a disk's mark; raises RemoteViolation when it cannot be read."""
+    raw = parse_record(data, "mark")
+    match raw:
+        case {"incarnation": str(incarnation), "writes": int(writes)} if incarnation and writes >= 0:
+            return DiskMark(incarnation, writes)
+    raise RemoteViolation(f"mark cannot be read: it needs an incarnation and a number of writes, not {raw!r}")
 
 
 @dataclass(frozen=True, slots=True)

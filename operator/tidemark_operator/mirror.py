@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Address, ShardId
+from tidemark_core.base.marks import DiskMark
 from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.replication.records import ShardRecord
 
@@ -67,6 +68,7 @@ class Mirror:
             kind: self.records[KINDS[kind].area] for kind in STORED}
         """By kind and name."""
         self.nodes: Mapping[str, NodeRecord] = _Values(self.records["nodes"])
+        self.marks: dict[str, Versioned[DiskMark]] = self.records["marks"]
         self.counters: Mapping[str, int] = _Values(self.records[COUNTER])
         self.shards: dict[ShardId, Versioned[ShardRecord]] = self.records["shards"]
         self.tombstones: dict[ShardId, Versioned[Tombstone]] = self.records["deletions"]

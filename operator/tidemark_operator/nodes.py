@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tidemark_core.base.effects import Space
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import Address, Member, OperatorId, ShardId
+from tidemark_core.base.marks import DiskMark
 from tidemark_wire.channel import (
     CONTROL_LINK,
     answered_hello,
@@ -174,6 +175,22 @@ class NodeLink:
             answer = await self._asked(partial(self._sizes, request))
             found.update((ShardId(each.shard), each.bytes) for each in answer.shards)
         return found
+
+    async def check_disk(self, known: DiskMark | None, *, give_up: bool) -> tuple[DiskMark, bool]:
+        """Ask how many writes are durable on the node's disk, and have it give up one older than `known` says (D52).
+
+        Returns the mark and whether the disk is given up.  Raises grpc.aio.AioRpcError, ConnectionError.
+        """
+        mark = known or DiskMark("", 0)
+        request = node_pb2.CheckDiskRequest(incarnation=mark.incarnation, writes=mark.writes, give_up=give_up)
+        answer = await self._asked(partial(self._check_disk, request))
+        return DiskMark(answer.incarnation, answer.writes), answer.given_up
+
+    async def _check_disk(
+        self, request: node_pb2.CheckDiskRequest, channel: grpc.aio.Channel
+    ) -> node_pb2.CheckDiskResponse:
+        return await counted(NODE_REQUESTS, "CheckDisk", node_pb2_grpc.ControlStub(channel).CheckDisk(
+            request, timeout=CALL_TIMEOUT_S))
 
     async def _sizes(self, request: node_pb2.SizesRequest, channel: grpc.aio.Channel) -> node_pb2.SizesResponse:
         return await counted(NODE_REQUESTS, "Sizes", node_pb2_grpc.ControlStub(channel).Sizes(

@@ -17,7 +17,7 @@ from tidemark_core.optimistic.records import RangeRecord
 from tidemark_core.replication.records import ShardRecord
 
 from .disruption import Hold
-from .metadata import COUNTERS, NodeRecord, StoredObject, Tombstone
+from .metadata import COUNTERS, NodeRecord, StoredObject, Tombstone, decode_mark
 from .resources.kinds import KINDS, STORED
 
 Area = str
@@ -49,6 +49,7 @@ class RecordKind:
 RECORDS: dict[Area, RecordKind] = {
     **{KINDS[kind].area: RecordKind(StoredObject.decode, single=KINDS[kind].single) for kind in STORED},
     "nodes": RecordKind(NodeRecord.decode),
+    "marks": RecordKind(decode_mark),
     "shards": RecordKind(ShardRecord.decode, unit_of, plane=LOG_PLANE, unit="shard"),
     "deletions": RecordKind(Tombstone.decode, unit_of),
     "ranges": RecordKind(RangeRecord.decode, unit_of, plane=KEYSPACE_PLANE, unit="range"),

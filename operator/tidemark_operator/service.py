@@ -39,6 +39,7 @@ from .certificates.rotation import Policy
 from .condition_memory import ConditionMemory, timestamp
 from .data_deletion import DataDeletion
 from .detector import LoopLateness
+from .disk_marks import DiskMarks, copies_of
 from .disruption import Disruption
 from .driver import MachineDriver
 from .etcd import EtcdStore, StoreUnavailable
@@ -141,6 +142,9 @@ class OperatorService:
         self.tender = Tender(self.driver, self.poke_later, self.lagging, lambda note: self.on_balanced(note))
         self.data_deletion = DataDeletion(self.store, self.keys, self.mirror, self.links.send, self.poke_later)
         self.keyspace_deletion = KeyspaceDeletion(self.store, self.keys, self.mirror, self.links.send)
+        self.disk_marks = DiskMarks(
+            self.store, self.keys, self.mirror, self.links, lambda: self.active,
+            lambda: copies_of(self.records(), self.ranges()), self.wake_watchers)
         self.disruption = Disruption(
             self.store, self.keys.disruption, self.operator, lambda: self.mirror.disruption, self.mirror.learn)
         self.node_records = NodeRecords(self.store, self.keys, self.mirror, cluster)
@@ -197,6 +201,7 @@ class OperatorService:
         self._tasks.append(background(self._follow(), "following etcd"))
         self._tasks.append(background(self._keep_looking(), "looking"))
         self._tasks.append(background(self._follow_owner(), "the owner of the key prefix"))
+        self._tasks.append(background(self.disk_marks.run(), "the marks of disks"))
         if self.certificates is not None:
             self._tasks.append(background(self.certificates.run(), "the certificates"))
 
@@ -438,6 +443,7 @@ class OperatorService:
             standing=self._standing("TidemarkCluster", stored.name),
             kubernetes=self.kubernetes,
             cut=self.shards.cut(),
+            older_disks=self.disk_marks.held,
         )))]
 
     def _certificates(self) -> CertificatesView | None:
@@ -490,6 +496,8 @@ class OperatorService:
         if kind and name not in self.mirror.objects[kind] and KINDS[kind].deletion is not Deletion.DETACH:
             self.standing.pop((kind, name), None)
             self.memory.forget(kind, name)  # a group whose data was deleted is shown until its last copy is gone
+        if area == "marks":
+            return   # nothing that a look decides
         if (follow := self._changes.get(area)) is not None:
             follow(name)
         self.poke()
@@ -582,6 +590,7 @@ class OperatorService:
         self.driver.node_up(member, boot)
         self.publisher.changed()
         self.publisher.node_up(link)
+        self.disk_marks.wake(link.node)
         self.poke()
 
     def on_down(self, node: str, reason: str) -> None:
@@ -647,7 +656,8 @@ class OperatorService:
                     await asyncio.sleep(RETRY_S)
                     continue
                 term = await allocate(self.store, self.keys, MAP_TERMS)
-                stored = [await self.store.load(f"{self.keys.everything}{area}/") for area in MACHINE_AREAS.values()]
+                areas = (*MACHINE_AREAS.values(), "marks")
+                stored = [await self.store.load(f"{self.keys.everything}{area}/") for area in areas]
                 break
             except StoreUnavailable as error:
                 log.warning("activation waits for etcd: %s", error)
@@ -658,6 +668,8 @@ class OperatorService:
             return
         self.driver.activate(self.mirror.units())
         self.publisher.begin(term)
+        for link in self.links:
+            self.disk_marks.wake(link.node)
         self.poke()
 
     def have_yield(self, nodes: frozenset[str], emptied: frozenset[str] = frozenset()) -> None:

@@ -235,7 +235,7 @@ KEYSPACES = {f"Keyspaces.{method.name}" for method in keyspaces_pb2.DESCRIPTOR.s
         (Kind.NODE, "b", FOR_ALL | {"Replication.Link", "Replication.PullSnapshot"}),
         (Kind.OPERATOR, "operator", FOR_ALL | {
             "Control.Link", "Control.Describe", "Control.PushShardMap", "Control.DebugDump", "Control.Replicas",
-            "Control.Promise", "Control.Sizes"}),
+            "Control.Promise", "Control.Sizes", "Control.CheckDisk"}),
         (Kind.ADMIN, "root", FOR_ALL | STREAMS | KEYSPACES | READS | WRITES | {
             "Control.Describe", "Control.DebugDump", "Control.Replicas", "Control.Promise"}),
         (Kind.CLIENT, "anna", FOR_ALL | STREAMS | KEYSPACES | READS | WRITES),

@@ -30,6 +30,8 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.refuse_maps = 0
         self.held: dict[int, int] | None = None   # bytes by shard; None: it cannot say
         self.sizes_asked = 0
+        self.writes: int | None = None  # durable on its disk; None: it cannot say
+        self.disk_checks: list[node_pb2.CheckDiskRequest] = []
         self.silent = False
         self.hello: Any = None          # what it answers to who opens a link; None: as this build does
         self.wire_version = WIRE_VERSION          # of its frames
@@ -91,6 +93,13 @@ class FakeNode(node_pb2_grpc.ControlServicer):
         self.sizes_asked += 1
         return node_pb2.SizesResponse(shards=[
             node_pb2.ShardSize(shard=shard, bytes=self.held[shard]) for shard in request.shards if shard in self.held])
+
+    async def CheckDisk(self, request: node_pb2.CheckDiskRequest, context: Any) -> node_pb2.CheckDiskResponse:
+        if self.writes is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "never heard of it")
+        self.disk_checks.append(request)
+        return node_pb2.CheckDiskResponse(
+            incarnation=self.description.incarnation, writes=self.writes, given_up=request.give_up)
 
     async def _link(self, _requests: Any, context: Any) -> None:
         me = self.description

@@ -49,7 +49,9 @@ def of_group(stored: Any) -> dict[str, Any]:
     return group_status(GroupFacts(ONE, 3, {SHARD.shard: SHARD}, {SHARD.shard: stored}, nodes(3), 7))
 
 
-def of_cluster(stored: Any, *, foreign: bool = False, standstill: Standstill | None = None) -> dict[str, Any]:
+def of_cluster(
+    stored: Any, *, foreign: bool = False, standstill: Standstill | None = None, **more: Any
+) -> dict[str, Any]:
     there = nodes(3)
     if foreign:
         there["n2"] = replace(there["n2"], of_other_cluster=True, reason="it is a node of the cluster 'test'")
@@ -59,7 +61,7 @@ def of_cluster(stored: Any, *, foreign: bool = False, standstill: Standstill | N
     return cluster_status(ClusterFacts(
         stored=StoredObject(manifest, "uid", "2026-01-01T00:00:00Z"),
         world=world(SHARD, nodes=there, groups=[ONE]), records={SHARD.shard: stored}, key_prefix="/t", endpoints=1,
-        last_node_id=3, version="1", standstill=standstill))
+        last_node_id=3, version="1", standstill=standstill, **more))
 
 
 @pytest.mark.parametrize(("kind", "status"), [("LogGroup", of_group), ("TidemarkCluster", of_cluster)])

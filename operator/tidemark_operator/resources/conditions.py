@@ -34,7 +34,8 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling", "the operator is still making the object as its spec asks"
     STALLED = "Stalled", "the operator cannot go on by itself"
     DATA_LOSS_SUSPECTED = (
-        "DataLossSuspected", "a member holds acknowledged records that its leader lacks, or most disks are lost")
+        "DataLossSuspected",
+        "a member holds acknowledged records that its leader lacks, most disks are lost, or disks are older copies")
     DOCUMENTS_DIVERGED = "DocumentsDiverged", "members that folded equally far hold other documents"
     CLOCK_SKEW = "ClockSkew", "the clock of a node differs by more than a minute from the median of all nodes"
     NODES_DISCONNECTED = "NodesDisconnected", "nodes that are up do not hear each other"
@@ -84,6 +85,7 @@ class ConditionReason(StrEnum):
     DATA_LOSS_SUSPECTED = "DataLossSuspected", "see condition DataLossSuspected"
     TRUNCATION_REFUSED = "TruncationRefused", "a member refuses to cut its log below its commit"
     DISKS_LOST = "DisksLost", "a majority of the disks of a shard is lost, and it can have no leader"
+    DISKS_OLDER = "DisksOlder", "nodes run on older copies of their disks, and too few members hold everything"
     DIGESTS_DIFFER = "DigestsDiffer", "a leader compared digests of documents, and a member has another one"
     NODES_DISCONNECTED = "NodesDisconnected", "see condition NodesDisconnected"
     LINK_SILENT = "LinkSilent", "one node gets no answer of another one that the operator reaches"
@@ -251,7 +253,8 @@ _CLUSTER = (
         (R.INVALID_SPEC, R.NODE_READY_TIMEOUT, R.IMAGE_PULL_FAILED, R.UNSCHEDULABLE, R.VOLUME_EXPANSION_UNSUPPORTED,
          R.ADMISSION_DENIED, R.QUOTA_EXCEEDED, R.METADATA_STALE, R.CLUSTER_ID_MISMATCH, R.IMAGE_NOT_ALLOWED,
          R.SECRET_NOT_LABELLED)),
-    _DATA_LOSS,
+    ConditionRule(
+        T.DATA_LOSS_SUSPECTED, (*_DATA_LOSS.true, R.DISKS_OLDER), (), abnormal=True, optional=True),
     ConditionRule(T.CLOCK_SKEW, (R.CLOCKS_DISAGREE,), (), abnormal=True, optional=True),
     _DISCONNECTED,
     _DISK_FULL,

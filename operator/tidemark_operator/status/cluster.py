@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark_core.base.ids import ShardId
@@ -49,6 +49,8 @@ class ClusterFacts:
     kubernetes: KubernetesFacts | None = None
     cut: Sequence[tuple[str, str]] = ()
     """Pairs of nodes that are up: the first does not hear the second."""
+    older_disks: Mapping[str, str] = field(default_factory=dict)
+    """Nodes on older copies of their disks, and why these are not given up."""
 
 
 def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
@@ -88,6 +90,10 @@ def cluster_status(facts: ClusterFacts) -> dict[str, Any]:
     if others:
         ready = (T.READY, False, R.CLUSTER_ID_MISMATCH, some(f"{node.node}: {node.reason}" for node in others) + ".")
     loss = data_loss(shards.values(), facts.records, nodes)
+    if loss is None and facts.older_disks:
+        loss = T.DATA_LOSS_SUSPECTED, True, R.DISKS_OLDER, some(
+            f"the disk of {node} is an older copy of itself, and {why}"
+            for node, why in sorted(facts.older_disks.items())) + "."
     if loss is not None:    # nothing else masks it
         ready = (T.READY, False, R.DATA_LOSS_SUSPECTED, loss[3])
     available: Condition

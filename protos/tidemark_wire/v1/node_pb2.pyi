@@ -396,6 +396,62 @@ class PromiseResponse(_message.Message):
 Global___PromiseResponse: _TypeAlias = PromiseResponse  # noqa: Y015
 
 @_typing.final
+class CheckDiskRequest(_message.Message):
+    """The mark that the operator keeps of the disk; a node gives its disk up only where this is a greater mark of the same life."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    GIVE_UP_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    """empty: the operator keeps none"""
+    writes: _builtins.int
+    give_up: _builtins.bool
+    """false: only ask"""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        writes: _builtins.int = ...,
+        give_up: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["give_up", b"give_up", "incarnation", b"incarnation", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckDiskRequest: _TypeAlias = CheckDiskRequest  # noqa: Y015
+
+@_typing.final
+class CheckDiskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    writes: _builtins.int
+    """durable before the node answers"""
+    given_up: _builtins.bool
+    """the node stops, and comes back as a new member"""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        writes: _builtins.int = ...,
+        given_up: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given_up", b"given_up", "incarnation", b"incarnation", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckDiskResponse: _TypeAlias = CheckDiskResponse  # noqa: Y015
+
+@_typing.final
 class SizesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -144,6 +144,11 @@ class ControlStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.FromString,
                 _registered_method=True)
+        self.CheckDisk = channel.unary_unary(
+                '/tidemark.v1.Control/CheckDisk',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.CheckDiskRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.CheckDiskResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -189,6 +194,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckDisk(self, request, context):
+        """how many writes are durable here, and give up an older disk
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,6 +233,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Promise,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.SerializeToString,
+            ),
+            'CheckDisk': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckDisk,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.CheckDiskRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.CheckDiskResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -386,6 +403,33 @@ class Control:
             '/tidemark.v1.Control/Promise',
             tidemark__wire_dot_v1_dot_node__pb2.PromiseRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.PromiseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckDisk(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Control/CheckDisk',
+            tidemark__wire_dot_v1_dot_node__pb2.CheckDiskRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.CheckDiskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,8 @@ class ControlStub:
     """how much log is held here"""
     Promise: _aio.UnaryUnaryMultiCallable[_node_pb2.PromiseRequest, _node_pb2.PromiseResponse]
     """to a recovery of metadata: refuse older operators"""
+    CheckDisk: _aio.UnaryUnaryMultiCallable[_node_pb2.CheckDiskRequest, _node_pb2.CheckDiskResponse]
+    """how many writes are durable here, and give up an older disk"""
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """Operator -> node.  /tidemark.v1.Control/Link is bidi and raw like Replication/Link; metadata tidemark-operator."""
@@ -96,6 +98,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_node_pb2.PromiseRequest, _abc.Awaitable[_node_pb2.PromiseResponse]],
     ) -> _abc.Awaitable[_node_pb2.PromiseResponse]:
         """to a recovery of metadata: refuse older operators"""
+
+    @_abc_1.abstractmethod
+    def CheckDisk(
+        self,
+        request: _node_pb2.CheckDiskRequest,
+        context: _aio.ServicerContext[_node_pb2.CheckDiskRequest, _abc.Awaitable[_node_pb2.CheckDiskResponse]],
+    ) -> _abc.Awaitable[_node_pb2.CheckDiskResponse]:
+        """how many writes are durable here, and give up an older disk"""
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _aio.Server) -> None: ...
 

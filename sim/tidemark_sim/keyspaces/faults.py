@@ -129,7 +129,7 @@ class Faults:
         image = self._images.pop(node.name, None)
         if image is None:
             self._images[node.name] = node.image()
-        elif self.may_lose(node) and image[1] < self.world.marks.get(node.name, 0):
+        elif self.may_lose(node) and node.lacks_writes(image[1]):
             self.world.trace.count("disks_lost")
             node.restore(image)
             self.revive_later(node)

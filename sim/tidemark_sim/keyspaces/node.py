@@ -26,6 +26,7 @@ from tidemark_core.base.effects import (
     Trace,
 )
 from tidemark_core.base.ids import KEYSPACE_PLANE, Address, Member, Peer
+from tidemark_core.base.marks import DiskMark, is_older
 from tidemark_core.base.plane import NodeFacts
 from tidemark_core.node import NodeCore
 from tidemark_core.optimistic.plane import KeyspacePlane
@@ -74,7 +75,16 @@ class Node:
     @property
     def is_old(self) -> bool:
         """Whether the disk is older than its mark in the store."""
-        return self.mark < self.world.marks.get(self.name, 0)
+        return self.lacks_writes(self.mark)
+
+    def lacks_writes(self, mark: int) -> bool:
+        """Say whether a copy of the disk with this mark is older than the mark in the store (D52)."""
+        return is_older(self.world.marks.get(self.name), DiskMark(self.member.incarnation, mark))
+
+    def raise_mark(self) -> None:
+        """Write the next mark on the disk, then to the store."""
+        self.mark += 1
+        self.world.marks[self.name] = DiskMark(self.member.incarnation, self.mark)
 
     # --- lives --------------------------------------------------------------------------------------------
 
@@ -99,11 +109,10 @@ class Node:
         world.after(world.options.mark_ms, self._mark, self.life)
 
     def _mark(self, life: int) -> None:
-        """Write the next mark on the disk, then to the store."""
+        """Raise the mark, and go on doing so."""
         self.world.idle()
         if self.life == life:
-            self.mark += 1
-            self.world.marks[self.name] = self.mark
+            self.raise_mark()
             self.world.after(self.world.options.mark_ms, self._mark, life)
 
     def crash(self) -> None:
@@ -130,7 +139,6 @@ class Node:
         self.member = Member(self.name, f"{self.name}-disk{self.incarnations}")
         self.restored = False
         self.mark = 0
-        self.world.marks.pop(self.name, None)
         self.world.trace.note(self.name, "wiped", str(self.member))
         self.world.trace.count("wiped_disks")
 

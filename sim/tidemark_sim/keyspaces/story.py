@@ -234,9 +234,7 @@ class Story:
 
     def age(self, name: str) -> None:
         """Let a node write the next mark on its disk, and in the store."""
-        node = self.node(name)
-        node.mark += 1
-        self.world.marks[name] = node.mark
+        self.node(name).raise_mark()
 
     def restart(self, name: str) -> None:
         self.node(name).crash()

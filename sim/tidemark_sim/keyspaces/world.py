@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemark_core.base.effects import Send
 from tidemark_core.base.ids import Member
+from tidemark_core.base.marks import DiskMark
 from tidemark_core.optimistic.coordinating.reading import Repair
 from tidemark_core.optimistic.messages import RetractWrite, Store
 from tidemark_core.optimistic.plane import KeyspaceLimits
@@ -43,7 +44,7 @@ class RangeWorld(Timeline):
         self.limits = KeyspaceLimits(
             skew_ms=options.skew_ms, write_window_ms=options.write_window_ms, replay_pause_ms=options.replay_pause_ms,
             settings=KeyspaceSettings(repair_every_ms=options.repair_every_ms))
-        self.marks: dict[str, int] = {}     # of the disk of each node, as the store has them
+        self.marks: dict[str, DiskMark] = {}     # of the disk of each node, as the store has them
         self.network = Network(options.network, dice, self.after, lambda: self.now_ms)
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(1, options.nodes + 1)}
         owners = Owners(tuple(self.members[:options.quorum.n]), options.quorum)
