@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tidemark import Client
 from tidemark_cli.demo.keys import victims
 from tidemark_core.base.ids import Member
+from tidemark_operator.etcd import EtcdStore, Saved, Write
+from tidemark_operator.local_state import keys_of
+from tidemark_operator.metadata import Keys, decode_mark
 
 from tests.keyspace_load import KeyLoad
 from tests.waiting import until
@@ -31,6 +35,42 @@ async def owned_by(client: Client, name: str, members: set[Member]) -> bool:
     client.routing.refresh_soon()
     ring = await client.routing.find_keyspace(name)
     return all(record.pending is None and members.issuperset(record.own.members) for record in ring.ranges)
+
+
+class Marks:
+    """What etcd keeps of the disks of nodes."""
+
+    def __init__(self, store: EtcdStore, keys: Keys) -> None:
+        self._store, self._keys = store, keys
+
+    async def of(self, node: str) -> int:
+        """Return how many writes were durable, -1 where nothing is kept."""
+        item = await self._store.get(self._keys.mark(node))
+        return decode_mark(item.value).writes if item is not None else -1
+
+    async def above(self, node: str, writes: int) -> None:
+        async def risen() -> bool:
+            return await self.of(node) > writes
+
+        await until(risen, f"the mark of {node} rises above {writes}")
+
+    async def forget(self, node: str) -> None:
+        item = await self._store.get(self._keys.mark(node))
+        assert item is not None
+        assert isinstance(await self._store.transact([Write(self._keys.mark(node), None, item.revision)]), Saved)
+
+
+@asynccontextmanager
+async def marks_of(cluster: Cluster) -> AsyncIterator[Marks]:
+    state = cluster.runtime.state
+    store = EtcdStore([state.etcd_url])
+    yield Marks(store, keys_of(state.cluster))
+    await store.close()
+
+
+def put_back(cluster: Cluster, node: str, copy: Path) -> None:
+    shutil.rmtree(cluster.node(node).data)
+    shutil.copytree(copy, cluster.node(node).data)
 
 
 async def busiest(client: Client, name: str) -> list[str]:
@@ -70,7 +110,10 @@ async def test_d74_killed_paused_and_wiped_owners_hold_every_acknowledged_operat
 async def test_d74_an_owner_with_an_older_copy_of_its_disk_gets_what_that_lacks(
     cluster: Cluster, client: Client, tmp_path: Path
 ):
-    """The copy has values that were deleted since, and lacks writes that its node has acknowledged."""
+    """The copy has values that were deleted since, and lacks writes that its node has acknowledged.
+
+    No mark tells the operator that it is a copy.
+    """
     name = await cluster.create_keyspace(partitions=PARTITIONS)
     copied, away, *_ = await busiest(client, name)
     async with KeyLoad(client.keyspace(name, timeout_s=CALL_S)) as load:
@@ -85,10 +128,43 @@ async def test_d74_an_owner_with_an_older_copy_of_its_disk_gets_what_that_lacks(
         await cluster.start(away)
         await load.healed()
         cluster.kill(copied)
-        shutil.rmtree(cluster.node(copied).data)
-        shutil.copytree(tmp_path / "copy", cluster.node(copied).data)
+        put_back(cluster, copied, tmp_path / "copy")
+        async with marks_of(cluster) as marks:
+            await marks.forget(copied)
         await load.more()
         await cluster.start(copied)
+        await load.more()
+        assert cluster.node(copied).running
+    await load.healed()
+    assert (0, 0, ()) == await load.verdict()
+
+
+async def test_d52_an_owner_with_an_older_copy_of_its_disk_is_noticed_and_comes_back_as_a_new_member(
+    cluster: Cluster, client: Client, tmp_path: Path
+):
+    name = await cluster.create_keyspace(partitions=PARTITIONS)
+    copied, *_ = await busiest(client, name)
+    async with marks_of(cluster) as marks, KeyLoad(client.keyspace(name, timeout_s=CALL_S)) as load:
+        await load.more()
+        cluster.kill(copied)
+        shutil.copytree(cluster.node(copied).data, tmp_path / "copy")
+        await marks.forget(copied)
+        await cluster.start(copied)
+        await marks.above(copied, 0)
+        first, before = await marks.of(copied), await cluster.member(copied)
+        await load.more()
+        cluster.kill(copied)
+        await cluster.start(copied)
+        await marks.above(copied, first)    # so it is above the copy's
+        cluster.kill(copied)
+        put_back(cluster, copied, tmp_path / "copy")
+        await cluster.start(copied)
+        await until(lambda: not cluster.node(copied).running, "the node gives up its disk and stops")
+        await load.more()
+        await cluster.start(copied)
+        assert before.node == copied and before != await cluster.member(copied)
+        living = {await cluster.member(node) for node in cluster.nodes}
+        await until(lambda: owned_by(client, name, living), "the node is swapped out of every range")
         await load.more()
     await load.healed()
     assert (0, 0, ()) == await load.verdict()
