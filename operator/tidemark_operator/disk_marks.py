@@ -32,7 +32,7 @@ EVERY_S = 30.0
 
 
 class Link(Protocol):
-    """What DiskMarks needs of the link to a node."""
+    """The part of the link to a node that DiskMarks needs."""
 
     @property
     def node(self) -> str: ...
@@ -43,7 +43,7 @@ class Link(Protocol):
 
 
 class Heard(NamedTuple):
-    """What a node said of its disk;"""
+    """The answer of a node about its disk."""
 
     member: Member
     disk: DiskMark

@@ -33,7 +33,7 @@ RULES = [
     *(f"B{number}" for number in range(1, 11)),
     *(f"N{number}" for number in range(1, 15)), *(f"M{number}" for number in range(1, 5)),
     *(f"X{number}" for number in range(1, 6)), *(f"C{number}" for number in range(1, 7)),
-    *(f"D{number}" for number in range(53, 78)), *(f"D{number}" for number in range(80, 86)),
+    *(f"D{number}" for number in range(52, 78)), *(f"D{number}" for number in range(80, 86)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
     *(f"P{number}" for number in range(1, 14)), *(f"P{number}" for number in range(17, 27)),

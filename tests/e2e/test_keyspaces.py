@@ -18,7 +18,7 @@ from tidemark_operator.metadata import Keys, decode_mark
 from tests.keyspace_load import KeyLoad
 from tests.waiting import until
 
-from .cluster import Cluster
+from .cluster import Cluster, condition
 
 PARTITIONS = 8
 CALL_S = 2.0
@@ -38,7 +38,7 @@ async def owned_by(client: Client, name: str, members: set[Member]) -> bool:
 
 
 class Marks:
-    """What etcd keeps of the disks of nodes."""
+    """The marks that etcd keeps of the disks of nodes."""
 
     def __init__(self, store: EtcdStore, keys: Keys) -> None:
         self._store, self._keys = store, keys
@@ -189,3 +189,52 @@ async def test_d73_hints_bring_back_what_two_owners_missed_at_once(cluster: Clus
         await load.more()
     await load.healed()
     assert (0, 0, ()) == await load.verdict()
+
+
+async def test_d52_a_cluster_of_older_copies_keeps_its_disks_and_a_person_accepts_them(
+    cluster: Cluster, client: Client, tmp_path: Path
+):
+    """All disks are put back from copies of one moment: none is given up, for there is nothing to fill it from."""
+    name = await cluster.create_keyspace(partitions=PARTITIONS)
+    keyspace = client.keyspace(name, timeout_s=CALL_S)
+    await keyspace.set(b"kept", b"1")
+
+    async def held() -> list[tuple[str, str, str]]:
+        (item,) = await cluster.objects("TidemarkCluster")
+        return [condition(item, each["type"]) for each in item["status"]["conditions"]
+                if each["type"] == "DataLossSuspected"]
+
+    def all_held() -> bool:
+        told = cluster.operator_said(r"the disk of (\S+) is an older copy of itself, and is kept")
+        return {each[1] for each in told} == set(cluster.nodes)
+
+    cluster.kill(*cluster.nodes)
+    for node in cluster.nodes:
+        shutil.copytree(cluster.node(node).data, tmp_path / node)
+    await cluster.start(*cluster.nodes)
+    await cluster.ready()
+    async with marks_of(cluster) as marks:
+        first = {node: await marks.of(node) for node in cluster.nodes}
+        async with KeyLoad(keyspace) as load:
+            await load.more()
+        cluster.kill(*cluster.nodes)
+        await cluster.start(*cluster.nodes)
+        for node in cluster.nodes:
+            await marks.above(node, first[node])
+        members = [await cluster.member(node) for node in cluster.nodes]
+        cluster.kill(*cluster.nodes)
+        for node in cluster.nodes:
+            put_back(cluster, node, tmp_path / node)
+        await cluster.start(*cluster.nodes)
+        await until(all_held, "the operator names every node")
+        assert [reason for _, reason, _ in await held()] == ["DisksOlder"]
+        for node in cluster.nodes:
+            await marks.forget(node)
+
+        async def accepted() -> bool:
+            return not await held()
+
+        await until(accepted, "the condition is gone")
+    await cluster.ready()
+    assert members == [await cluster.member(node) for node in cluster.nodes]
+    assert (await keyspace.get(b"kept")).value == b"1"

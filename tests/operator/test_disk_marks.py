@@ -1,4 +1,4 @@
-"""DiskMarks: what etcd keeps of the disks of nodes, and which disk is given up or held back."""
+"""DiskMarks: the marks that etcd keeps of the disks of nodes, and which disk is given up or held back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ S1 = ShardId(1)
 
 
 class FakeLink:
-    """The link to a node whose disk has so many durable writes; gives up what it is told to, as a node does."""
+    """The link to a node whose disk has so many durable writes; gives it up when asked to, as a node does."""
 
     def __init__(self, node: str, writes: int) -> None:
         self.node, self.up, self.member, self.writes = node, True, member(node), writes
@@ -88,7 +88,7 @@ class Room:
         self.learn(KEYS.mark(node), encode_mark(DiskMark(member(node, life).incarnation, writes)))
 
     async def look(self) -> list[str]:
-        """Ask all nodes; return those that were told to give up."""
+        """Ask all nodes; return those that were asked to give up their disks."""
         for link in self.links:
             link.asked.clear()
             self.marks.wake(link.node)

@@ -2,6 +2,7 @@
 
 The rules, with their reasons and tests, are in `docs/protocols/keyspaces.md`:
 
+D52 An older copy of a disk begins a new life
 D53 An actor is one run of a process
 D54 Stamps are hybrid logical times
 D55 A String is one cell
