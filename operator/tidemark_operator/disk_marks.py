@@ -112,7 +112,8 @@ class DiskMarks:
                 except StoreUnavailable as error:
                     log.warning("marks of disks wait for etcd: %s", error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), max(0.0, all_at - self._monotonic()))
+                async with asyncio.timeout(all_at - self._monotonic()):
+                    await self._news.wait()
 
     async def look(self) -> None:
         """Ask the nodes that are due, keep what they say, and judge all.  Raises StoreUnavailable."""
