@@ -8,6 +8,7 @@ Stays out: what a node makes of it.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,12 @@ def namespaces_permitted() -> bool:
     script = "mount -t tmpfs -o size=1m tmpfs /tmp"
     tried = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, timeout=PATIENCE_S)
     return tried.returncode == 0
+
+
+def put_back(cluster: Cluster, node: str, copy: Path) -> None:
+    """Replace the data of a stopped node by a copy."""
+    shutil.rmtree(cluster.node(node).data)
+    shutil.copytree(copy, cluster.node(node).data)
 
 
 class SmallDisk:

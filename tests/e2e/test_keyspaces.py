@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tidemark import Client
 from tidemark_cli.demo.keys import victims
 from tidemark_core.base.ids import Member
-from tidemark_operator.etcd import EtcdStore, Saved, Write
-from tidemark_operator.local_state import keys_of
-from tidemark_operator.metadata import Keys, decode_mark
 
 from tests.keyspace_load import KeyLoad
 from tests.waiting import until
 
 from .cluster import Cluster, condition
+from .disk import put_back
+from .marks import marks_of
 
 PARTITIONS = 8
 CALL_S = 2.0
@@ -35,42 +33,6 @@ async def owned_by(client: Client, name: str, members: set[Member]) -> bool:
     client.routing.refresh_soon()
     ring = await client.routing.find_keyspace(name)
     return all(record.pending is None and members.issuperset(record.own.members) for record in ring.ranges)
-
-
-class Marks:
-    """The marks that etcd keeps of the disks of nodes."""
-
-    def __init__(self, store: EtcdStore, keys: Keys) -> None:
-        self._store, self._keys = store, keys
-
-    async def of(self, node: str) -> int:
-        """Return how many writes were durable, -1 where nothing is kept."""
-        item = await self._store.get(self._keys.mark(node))
-        return decode_mark(item.value).writes if item is not None else -1
-
-    async def above(self, node: str, writes: int) -> None:
-        async def risen() -> bool:
-            return await self.of(node) > writes
-
-        await until(risen, f"the mark of {node} rises above {writes}")
-
-    async def forget(self, node: str) -> None:
-        item = await self._store.get(self._keys.mark(node))
-        assert item is not None
-        assert isinstance(await self._store.transact([Write(self._keys.mark(node), None, item.revision)]), Saved)
-
-
-@asynccontextmanager
-async def marks_of(cluster: Cluster) -> AsyncIterator[Marks]:
-    state = cluster.runtime.state
-    store = EtcdStore([state.etcd_url])
-    yield Marks(store, keys_of(state.cluster))
-    await store.close()
-
-
-def put_back(cluster: Cluster, node: str, copy: Path) -> None:
-    shutil.rmtree(cluster.node(node).data)
-    shutil.copytree(copy, cluster.node(node).data)
 
 
 async def busiest(client: Client, name: str) -> list[str]:
