@@ -139,7 +139,7 @@ class DiskMarks:
         except ConnectionError:
             return
         if given_up:
-            log.critical("%s gives up its disk, an older copy of itself, and comes back as a new member", member)
+            log.error("%s gives up its disk, an older copy of itself, and comes back as a new member", member)
             self._heard.pop(link.node, None)
         elif link.node in self._due:
             return   # it was linked again meanwhile: another process, perhaps on another disk, may answer now
