@@ -327,6 +327,11 @@ class LogPlane:
         shard = self.shards.get(shard_id)
         return shard is None or may_lack(shard.replica, offset)
 
+    def lost_at(self, shard_id: ShardId, entries: Sequence[Entry]) -> int | None:
+        """Return where the first of `entries` that lacks a payload which belongs here begins (K9), None for none."""
+        return next(
+            (entry.base for entry in entries if not entry.held and not self.may_lack(shard_id, entry.last)), None)
+
     def report(self, shard_id: ShardId) -> ReplicaReport:
         """Return what this node persisted of a shard that it holds, for a recovery of metadata."""
         replica = self.shards[shard_id].replica

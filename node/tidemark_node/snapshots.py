@@ -199,6 +199,8 @@ class SnapshotServer:
                 await self._give_up(context, shard, found.damaged_at, position)
             part, _ = self._driver.core.log.snapshot_part(shard, request.epoch, found.entries)
             if not part:
+                if (lost_at := self._driver.core.log.lost_at(shard, found.entries[:1])) is not None:
+                    await self._give_up(context, shard, lost_at, position)
                 lacking = f"the entry at offset {position} is not to be had from {self._driver.core.me.node}"
                 await context.abort(*to_rpc_error(Refused(Reason.NOT_HELD, lacking, expected=position)))
             headers = [entry.header for entry in part]

@@ -75,12 +75,14 @@ class Pull:
             return
         bytes_max = world.dice.between(1, world.options.cluster.chunk_bytes_max)
         entries, damaged = source.disk.read(self.shard, self.next, self.descriptor.head.offset, bytes_max)
-        if damaged is not None and not entries:
+        part, goes_on = source.core.log.snapshot_part(self.shard, self.descriptor.epoch, entries)
+        if not part:
+            damaged = source.core.log.lost_at(self.shard, entries[:1]) if entries else damaged
+        if damaged is not None and not part:
             # Whoever reads for others reports damage to the core beside it, which repairs the copy from a peer.
             world.trace.count("damage_met")
             source.feed(source.life, LogReadFailed(self.shard, None, damaged))
             return
-        part, goes_on = source.core.log.snapshot_part(self.shard, self.descriptor.epoch, entries)
         world.network.send(self.source.node, self.node.name, self._arrive, question, part, goes_on)
 
     def _rows_arrive(self, question: int, rows: tuple[tuple[str, bytes, bytes], ...]) -> None:

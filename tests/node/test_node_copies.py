@@ -13,7 +13,7 @@ from node_harness import GROUP, SHARD, push_map, shard_map
 from prometheus_client import generate_latest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.ids import Member
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import NOT_HELD, singly
 from tidemark_core.delivery.order import Mode
 from tidemark_node.main import Node
@@ -91,8 +91,8 @@ async def test_a_payload_that_should_be_there_is_asked_of_others(begun: Callable
     await until(lambda: counted(node, 'tidemark_traces_total{what="corrupt_entry"}') >= 2)
 
 
-async def test_a_pull_ends_in_front_of_what_is_not_to_be_had_here(begun: Callable[..., Any]):
-    node = await begun(SURPLUS)
+async def pull(node: Node) -> tuple[list[bytes], Refused]:
+    """Return the headers that a pull of the whole log gets, and how it is refused."""
     got: list[bytes] = []
     async with channel.open_channel(node.address) as opened:
         call = node_pb2_grpc.ReplicationStub(opened).PullSnapshot(
@@ -103,10 +103,27 @@ async def test_a_pull_ends_in_front_of_what_is_not_to_be_had_here(begun: Callabl
             async for chunk in call:
                 got += chunk.headers
                 assert all(chunk.payloads[1:])
-    assert got == [entry.header for entry in LOG[: SURPLUS[0]]]
     refusal = status.refusal_from_rpc_error(caught.value)
     assert refusal is not None
-    assert (refusal.refused.reason, refusal.refused.expected) == (Reason.NOT_HELD, SURPLUS[0])
+    return got, refusal.refused
+
+
+async def test_a_pull_ends_in_front_of_what_is_not_to_be_had_here(begun: Callable[..., Any]):
+    node = await begun(SURPLUS)
+    got, refused = await pull(node)
+    assert got == [entry.header for entry in LOG[: SURPLUS[0]]]
+    assert (refused.reason, refused.expected) == (Reason.NOT_HELD, SURPLUS[0])
+    assert counted(node, 'tidemark_traces_total{what="corrupt_entry"}') == 0, "it is as it should be"
+
+
+async def test_a_pull_that_meets_a_lost_payload_has_it_mended(begun: Callable[..., Any]):
+    """Else the pulling member asks for it for ever."""
+    lost = SURPLUS[0] + 1
+    node = await begun([lost])
+    got, refused = await pull(node)
+    assert got == [entry.header for entry in LOG[:lost]]
+    assert (refused.reason, refused.expected) == (Reason.CORRUPT, lost)
+    await until(lambda: counted(node, 'tidemark_traces_total{what="corrupt_entry"}') >= 1)
 
 
 async def test_who_keeps_what_is_explained(begun: Callable[..., Any]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scenario import Scenario
 from tidemark_core.base.entry import Kind
+from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.records import ChangeDone
 
 COPIES = pytest.mark.parametrize("copies", [0, 2])
 PAYLOAD = pytest.mark.parametrize("payload", [False, True], ids=["header", "payload"])
@@ -59,6 +61,25 @@ def test_k15c_an_entry_that_one_damaged_disk_held_is_given_up(copies: int, paylo
     story.wait(lambda: entry not in story.log(1), "n1 is truncated")
     assert story.world.trace.counts["core_damage_reported"] >= 1
     story.wait(lambda: story.acknowledged(lost), "the batch is offered again and acknowledged")
+    story.finish()
+
+
+@COPIES
+@PAYLOAD
+def test_k12_a_leader_that_lost_an_entry_mends_it_before_it_seeds_a_member(copies: int, payload: bool) -> None:
+    """Without a report of the damage the new member asks for that entry for ever."""
+    story = Scenario(nodes=4, copies=copies)
+    story.wait_led(1)
+    for _ in range(3):
+        sequence = story.append(1)
+        story.wait(lambda sequence=sequence: story.acknowledged(sequence), "the batch is acknowledged")
+    story.run(100)
+    damage(story, 1, 2, payload)
+
+    outcome = story.change(Operation.SWAP, 3, 4)
+    story.wait(lambda: outcome, "the change is over")
+    assert isinstance(outcome[0], ChangeDone)
+    assert not story.world.nodes["n1"].disk.corrupt
     story.finish()
 
 
