@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from tidemark_operator.resources import KINDS
+from tidemark_operator.resources.kinds import Deletion
 
 REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "charts" / "tidemark"
@@ -55,6 +56,14 @@ def test_definitions_hold_nothing_that_a_template_would_expand() -> None:
 def templates() -> dict[str, str]:
     return {str(path.relative_to(CHART)): path.read_text(encoding="utf-8")
             for path in (CHART / "templates").rglob("*") if path.suffix in (".yaml", ".tpl", ".txt")}
+
+
+def test_the_operator_may_set_the_finalizer_of_every_kind_whose_data_goes_with_its_object() -> None:
+    role = templates()["templates/operator-role.yaml"].split("---")[0]
+    rules = yaml.safe_load("rules:" + role.partition("\nrules:")[2])["rules"]
+    patched = {resource for rule in rules if "patch" in rule["verbs"] for resource in rule["resources"]}
+    wanted = {kind.names.plural for kind in KINDS.values() if kind.deletion is Deletion.DETACH}
+    assert "loggroups" in wanted and wanted <= patched
 
 
 def lost_values(template: str) -> list[str]:

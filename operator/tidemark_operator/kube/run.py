@@ -177,6 +177,10 @@ class ClusterRun:
                     why = Refusal(forbidden, ConditionReason.IMAGE_NOT_ALLOWED)
                 if not why and uses_tls(item["spec"]) is not self.has_tls:
                     why = TLS_STAYS
+            detaches = KINDS[kind].deletion is Deletion.DETACH
+            goes_with_data = detaches and item["spec"].get("deletionPolicy") == "Delete"
+            if not why and goes_with_data:   # before there is data: people may delete the object at once
+                await set_data_finalizer(self._api, self.caches[kind], item, True)
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
             if isinstance(done, Refused):
                 why = done.message
@@ -190,9 +194,8 @@ class ClusterRun:
                 self.refused[kind, name] = why
             else:
                 self.refused.pop((kind, name), None)
-                if KINDS[kind].deletion is Deletion.DETACH:
-                    await set_data_finalizer(
-                        self._api, self.caches[kind], item, item["spec"].get("deletionPolicy") == "Delete")
+                if detaches and not goes_with_data:
+                    await set_data_finalizer(self._api, self.caches[kind], item, False)
         self._changed()
         return not rests and (kind, name) not in self.refused
 
