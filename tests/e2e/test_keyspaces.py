@@ -177,12 +177,12 @@ async def test_d52_a_cluster_of_older_copies_keeps_its_disks_and_a_person_accept
     await cluster.ready()
     async with marks_of(cluster) as marks:
         first = {node: await marks.of(node) for node in cluster.nodes}
-        async with KeyLoad(keyspace) as load:
-            await load.more()
+        async with KeyLoad(keyspace, names=64) as load:
+            await load.more(2000)   # many keys: every node writes far more than when it starts
         cluster.kill(*cluster.nodes)
         await cluster.start(*cluster.nodes)
         for node in cluster.nodes:
-            await marks.above(node, first[node])
+            await marks.above(node, first[node] + 500)
         members = [await cluster.member(node) for node in cluster.nodes]
         cluster.kill(*cluster.nodes)
         for node in cluster.nodes:

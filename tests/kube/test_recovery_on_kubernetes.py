@@ -103,7 +103,7 @@ async def test_the_page_brings_back_what_etcd_lost(
                 await asyncio.to_thread(metadata_etcd.start)
             said = await asyncio.to_thread(there.run, step, PAGE)
             if step.text.startswith("kubectl logs"):
-                assert "9 keys to write" in said and "9 keys to write" in step.shown
+                assert "10 keys to write" in said and "10 keys to write" in step.shown
         await load.more_on_every_shard()
 
         for name, status in before.items():
