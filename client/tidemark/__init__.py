@@ -27,7 +27,8 @@ from tidemark_wire.tls import TlsSettings
 from tidemark_wire.version import VERSION as __version__
 
 from . import errors, sync
-from .appender import Appender
+from .appending.appender import Appender
+from .appending.pending import AppendedBatch
 from .batch import Appended, ReadBatch, Record
 from .change_events import (
     Advanced,
@@ -68,7 +69,6 @@ from .keyspace_views import (
 )
 from .loop import run
 from .payload import SCHEMA
-from .pending import AppendedBatch
 from .pins import Pin
 from .read_stats import ReadStats
 from .reader import Reader

@@ -23,7 +23,8 @@ from tidemark_core.upr.positions import Scope, Token, encode
 from tidemark_wire.tls import Credentials, FileCredentials, InvalidTls, TlsSettings
 from tidemark_wire.v1 import common_pb2
 
-from .appender import Appender
+from .appending.appender import Appender
+from .appending.links import Links
 from .batch import timestamp_us_of
 from .change_events import BatchEvent, Vector
 from .change_settings import BEGINNING, BUFFER_BYTES, COMMIT_S, ChangeSettings, From, Key
@@ -38,7 +39,6 @@ from .home import Home
 from .keyspace import TIMEOUT_S, Keyspace
 from .keyspace_calls import KeyspaceCalls
 from .keyspace_results import KeyspaceStats
-from .links import Links
 from .options import ReadOptions
 from .payload import DECODED_BYTES_MAX
 from .profiles import resolved

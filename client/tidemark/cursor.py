@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from tidemark_core.base.entry import Kind
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import RETRIED, Reason
 from tidemark_core.delivery.messages import GapKind
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import ReadFrame, decode_read
@@ -24,7 +24,6 @@ from tidemark_wire.v1 import node_pb2
 from .batch import ReadBatch
 from .errors import Unavailable
 from .gaps import Gap
-from .lane import RETRIED
 from .read_stats import ReadStats
 from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, follow, jittered
 from .shard_stream import Call, Ending, ShardStream

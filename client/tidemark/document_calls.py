@@ -15,13 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 import grpc.aio
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.base.refusals import RETRIED, Reason, Refused
 from tidemark_wire import channel as wire
 from tidemark_wire.status import refusal_from_rpc_error
 from tidemark_wire.v1 import documents_pb2, documents_pb2_grpc
 
 from .errors import Behind, DocumentsNotServed, Unavailable, error_of
-from .lane import RETRIED
 from .questions import Questions
 from .retrying import SILENCE_S, Backoff, closed_below
 from .routing import Channels, Routing

@@ -1,6 +1,6 @@
 """Writes of documents on their way: their checks, their batches, and what their callers hear.
 
-Sequences, retries and streams are those of appends (lane, links): a batch of writes is one entry of the shard's log.
+Sequences, retries and streams are those of appends (`appending`): a batch of writes is one entry of the shard's log.
 Stays out: what users call (documents), the bytes of an entry and the meaning of outcomes (core).
 """
 
@@ -29,11 +29,11 @@ from tidemark_core.documents.payload import (
 from tidemark_core.documents.requests import Written as WrittenMessage
 from tidemark_core.replication.messages import Appended as AppendedMessage
 
-from .dispatch import Dispatcher
+from .appending.batches import Dispatcher
+from .appending.pending import Pending, Sealed
+from .appending.shell import Lane
 from .document import Delete, Put, Written
 from .errors import ConditionFailed, DocumentsNotServed, InvalidArgument, TidemarkError, ValueTooLarge
-from .lane import Lane
-from .pending import Pending, Sealed
 from .routing import DOCUMENTS
 
 WRITE_OVERHEAD_BYTES = 32

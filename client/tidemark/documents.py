@@ -1,6 +1,6 @@
 """Documents: what users call to write and read the documents of a log group.
 
-Stays out: batches and retries of writes (document_writes, lane), calls of reads (document_calls).
+Stays out: batches and retries of writes (document_writes, `appending`), calls of reads (document_calls).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import RETRIED, Reason
 from tidemark_wire import channel as wire
 from tidemark_wire.status import HintedRefusal, refusal_from_rpc_error
 from tidemark_wire.tasks import cancelled
@@ -33,7 +33,6 @@ from .errors import (
 )
 from .keyspace_results import KeyspaceStats
 from .keyspace_views import KeyspaceRanges, RangeAtNode, RangesOfNode, range_of
-from .lane import RETRIED
 from .latencies import SECOND_READ_MAX_S, Latencies
 from .retrying import HOPELESS, SILENCE_S, Backoff, closed_below
 from .routing import Channels, Ring, Routing

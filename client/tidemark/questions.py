@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc.aio
 from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.errors import RemoteViolation
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import RETRIED, Reason
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.replication.messages import Fate, Outcome, PositionCommitted, SubscriptionDeleted
 from tidemark_core.subscriptions.view import SubscriptionsView
@@ -27,7 +27,6 @@ from tidemark_wire.subscriptions import committed_from_proto, deleted_from_proto
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
 from .errors import InvalidArgument, Trimmed, Unavailable
-from .lane import RETRIED
 from .retrying import BACKOFF_MAX_S, SILENCE_S, Backoff, closed_below, follow
 from .routing import Channels, Leader, Routing
 from .settings import at_least

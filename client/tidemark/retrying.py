@@ -1,6 +1,6 @@
 """How the client tries again: pauses that double, the hints of a node that refused, and calls that end for good.
 
-Stays out: appends, whose order bounds what may be sent again (lane).
+Stays out: appends, whose order bounds what may be sent again (core's `producing`).
 """
 
 from __future__ import annotations

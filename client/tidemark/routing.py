@@ -189,7 +189,7 @@ class Routing:
         self._watch: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._loaded = False
-        self._producer_prefix = b""
+        self.producer_prefix = b""   # how ids of this caller begin (L25b)
         self._last_error = ""
 
     # --- life
@@ -322,7 +322,7 @@ class Routing:
 
     def new_producer(self) -> bytes:
         """Return an id that no producer had, of this caller as far as a node has said how its ids begin (L25b)."""
-        return self._producer_prefix + os.urandom(len(NO_PRODUCER) - len(self._producer_prefix))
+        return self.producer_prefix + os.urandom(len(NO_PRODUCER) - len(self.producer_prefix))
 
     def at(self) -> str:
         """Return the addresses that were given, as people read them."""
@@ -397,8 +397,9 @@ class Routing:
         except grpc.aio.AioRpcError as error:
             self._last_error = f"{address}: {error.code().name} {error.details()}"
             return False
-        if len(answer.producer_prefix) == PREFIX_BYTES:   # a node of the release before says none
-            self._producer_prefix = answer.producer_prefix
+        if answer.producer_prefix != self.producer_prefix and len(answer.producer_prefix) == PREFIX_BYTES:
+            self.producer_prefix = answer.producer_prefix   # a node of the release before says none
+            self._tell()
         self._take(answer)
         return True
 

@@ -34,7 +34,8 @@ from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.tls import TlsSettings
 
 from . import arrow
-from .appender import Appender
+from .appending.appender import Appender
+from .appending.pending import AppendedBatch
 from .batch import Appended, ReadBatch, Record
 from .change_events import BarrierResult, BatchEvent, ChangeBatch, ChangeEvent, Snapshot, Vector
 from .change_settings import BARRIER_S
@@ -65,7 +66,6 @@ from .options import (
     ScanOptions,
     WriteOptions,
 )
-from .pending import AppendedBatch
 from .pins import Pin
 from .read_settings import SCD
 from .read_stats import ReadStats

@@ -160,7 +160,7 @@ async def test_a_group_that_comes_back_with_its_data_is_written_to_again(cluster
     cluster.push()
     await until(lambda: not client.routing.leader(LOG, 0))
     unsent = appender.append_nowait(b"2", key=b"k")
-    await until(lambda: appender._dispatcher.lanes[0].recovering)
+    await until(lambda: appender._dispatcher.lanes[0].trouble == "no leader is known")
     del cluster.groups[LOG]
     cluster.push()
     with pytest.raises(errors.UnknownGroup):

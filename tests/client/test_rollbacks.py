@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 
 import pytest
 import tidemark
 from fake_cluster import FakeCluster, FakeShard
 from tidemark import COMMIT, LOCAL, QUORUM, errors
+from tidemark.appending import batches
 from tidemark.batch import ReadBatch
-from tidemark.flights import Flight, Rollbacks
-from tidemark.pending import PendingRecords
-from tidemark_core.base.entry import Batch, Kind
+from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.producing.messages import Settings
 
 from tests.waiting import PATIENCE_S, remains, until
 
@@ -156,8 +157,7 @@ async def test_more_undecided_batches_than_the_cluster_remembers_are_left_behind
 
 
 async def test_a_long_quorum_timeout_is_no_dead_stream(connect_to, monkeypatch):
-    monkeypatch.setattr("tidemark.lane.ATTEMPT_STALLED_S", 0.05)
-    monkeypatch.setattr("tidemark.lane.ATTEMPT_ABANDONED_S", 0.05)
+    monkeypatch.setattr(batches, "Settings", partial(Settings, stalled_ms=50, abandoned_ms=50))
     cluster, client = await connect_to(nodes=1, shards=1, quorum_timeout_ms=600)
     shard = cluster.groups["orders"][0]
     shard.limbo = True
@@ -275,35 +275,6 @@ async def test_after_raised_timeouts_the_lane_resumes_behind_a_rollback_it_only_
         outcome = await client.outcome("orders", 0, caught.value.producer, caught.value.sequence)
         assert (outcome.fate, outcome.rolled_back_at) == (tidemark.Fate.ROLLED_BACK, at)
     assert log_of(shard) == [b"b"]
-
-
-async def test_a_mark_heard_of_does_not_outlive_its_leader(one):
-    """The rollback behind it was lost, so a later one may lie lower: under a newer epoch it says nothing."""
-    rollbacks = Rollbacks()
-    held = flight(0)
-    held.behind = Refused(Reason.PRODUCER_ROLLED_BACK, "", epoch=2, expected=9)
-    assert rollbacks.settle([held], [], 1) == 1
-    assert (rollbacks.resume_after(2), rollbacks.resume_after(3)) == (9, -1)
-    rollbacks.on_rolled_back(held, Refused(Reason.ROLLED_BACK, "", epoch=3, expected=7))
-    rollbacks.go_on()
-    assert rollbacks.resume_after(4) == 7, "a committed one counts for ever"
-
-
-def flight(sequence: int) -> Flight:
-    return Flight(Batch(b"p" * 16, sequence, 1, 0, 0, 0, b""), PendingRecords(QUORUM, 0.0, 1.0))
-
-
-async def test_a_refusal_older_than_the_rollback_proves_nothing(one):
-    rollbacks = Rollbacks()
-    first, second, third = flight(0), flight(1), flight(2)
-    rollbacks.on_rolled_back(first, Refused(Reason.ROLLED_BACK, "", epoch=3, expected=5))
-    first.ended = True
-    second.behind = Refused(Reason.PRODUCER_ROLLED_BACK, "", epoch=2, expected=5)
-    assert rollbacks.to_ask([first, second, third]) == [second, third]
-    second.behind = Refused(Reason.PRODUCER_ROLLED_BACK, "", epoch=3, expected=5)
-    assert rollbacks.to_ask([first, second, third]) == []
-    assert rollbacks.settle([first, second, third], [third], 3) == 3
-    assert [first.batch.sequence, second.batch.sequence] == [1, 2]
 
 
 async def test_when_time_is_over_and_no_new_try_was_taken_rolled_back_is_the_truth(one):

@@ -69,3 +69,13 @@ class Refused:
     epoch: int = -1
     expected: int = -1
     retry_after_ms: int = -1
+
+
+RETRIED = frozenset({
+    Reason.NOT_LEADER, Reason.UNKNOWN_SHARD, Reason.NOT_MEMBER, Reason.STALE_EPOCH, Reason.WRONG_STATE,
+    Reason.TRANSFERRING, Reason.OVERLOADED, Reason.DISK_FULL, Reason.RECONFIGURING, Reason.NO_LEADER,
+    Reason.SHUTTING_DOWN, Reason.NODE_UNAVAILABLE, Reason.BEHIND, Reason.ROLLING_BACK, Reason.NO_REPLICA,
+    # The map decides whether a group is there: the node's may be the older one.
+    Reason.UNKNOWN_GROUP, Reason.GROUP_REPLACED,
+})
+"""The request is not at fault: a client sends the same again, here or to another node."""

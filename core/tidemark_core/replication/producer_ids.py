@@ -24,3 +24,12 @@ def prefix_of(owner: str) -> bytes:
 def caller_of(producer: bytes) -> bytes:
     """Return the prefix of the caller that an id names, none for an id without a caller."""
     return producer[:PREFIX_BYTES] if producer.startswith(MARK) else b""
+
+
+def next_of(producer: bytes, prefix: bytes = b"") -> bytes:
+    """Return the id that follows one, beginning with `prefix` if that is given.
+
+    The producer drew its first id at random, so that no other producer has the ids behind it.
+    """
+    number = int.from_bytes(producer[PREFIX_BYTES:]) + 1
+    return (prefix or producer[:PREFIX_BYTES]) + (number % (1 << 64)).to_bytes(8)

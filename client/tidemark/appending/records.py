@@ -1,6 +1,6 @@
 """RecordDispatcher: puts checked records of a log into batches.
 
-Stays out: the checks (checks), when a batch leaves (dispatch).
+Stays out: the checks (checks), when a batch leaves (batches).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 
 from tidemark_core.base.entry import Durability
 
-from .batch import Appended, RecordHeaders
-from .checks import Checks
+from ..batch import Appended, RecordHeaders
+from ..checks import Checks
+from .batches import Dispatcher
 from .columns import Columns
-from .dispatch import Dispatcher
-from .lane import Lane
 from .pending import AppendedBatch, PendingRecords
+from .shell import Lane
 
 
 class RecordDispatcher(Dispatcher[PendingRecords]):

@@ -1,6 +1,6 @@
 """Appender: what users call to append to a log group.
 
-Stays out: filling batches (record_dispatch) and sending them (dispatch), sequences and retries (lane).
+Stays out: filling batches (records) and sending them (batches), sequences and retries (core's `producing`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tidemark_core.base.entry import Durability
+from tidemark_core.producing.messages import Noted
 
-from .batch import Appended, Headers, Record, headers_of, timestamp_us_of
+from ..batch import Appended, Headers, Record, headers_of, timestamp_us_of
+from ..errors import BufferFull, Closed, LocalAppendsLost
+from ..settings import AppendSettings, durability_of
 from .columns import Columns
-from .errors import BufferFull, Closed, LocalAppendsLost
-from .lane import Lane
 from .pending import AppendedBatch
-from .record_dispatch import RecordDispatcher
-from .settings import AppendSettings, durability_of
+from .records import RecordDispatcher
+from .shell import Lane
 
 if TYPE_CHECKING:
-    from .client import Client
+    from ..client import Client
 
 
 class Appender:
@@ -57,12 +58,12 @@ class Appender:
     @property
     def quorum_timeouts(self) -> int:
         """How often a leader said that the wait for the synchro quorum is over and the outcome unknown."""
-        return self._dispatcher.quorum_timeouts
+        return self._dispatcher.noted[Noted.QUORUM_TIMEOUT]
 
     @property
     def rolled_back_batches(self) -> int:
         """Batches that were rolled back, those that were then appended anew included."""
-        return self._dispatcher.rolled_back_batches
+        return self._dispatcher.noted[Noted.ROLLED_BACK]
 
     async def append(
         self,

@@ -1,7 +1,7 @@
 """Batches being filled: the writes that wait to be sent, and the callers that wait for the answer.
 
 `Pending` is all that a lane and a dispatcher know of a batch; `PendingRecords` holds records of a log.
-Stays out: when a batch goes out and where to (lane, dispatch); writes of documents (document_writes).
+Stays out: when a batch goes out and where to (shell, batches); writes of documents (document_writes).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tidemark_core.base.entry import Batch, Durability
 from tidemark_core.documents.requests import Written
 from tidemark_core.replication.messages import Appended as AppendedMessage
 
-from .batch import Appended, RecordHeaders
+from ..batch import Appended, RecordHeaders
+from ..payload import encode
 from .columns import Columns
-from .payload import encode
 
 
 class AppendedBatch(Sequence[Appended]):

@@ -13,15 +13,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 import grpc.aio
-from tidemark_core.base.entry import Batch
+from tidemark_core.producing.messages import Send
 from tidemark_wire import channel as wire
 from tidemark_wire.frames import AppendAnswer, AppendCall, append_parts, decode_answers
 from tidemark_wire.tasks import cancelled
 
-from .flights import Flight
-from .retrying import Backoff
-from .routing import Channels
-from .shard_stream import Call, Ending, ShardStream
+from ..retrying import Backoff
+from ..routing import Channels
+from ..shard_stream import Call, Ending, ShardStream
 
 FRAME_BYTES = 1 << 20
 
@@ -33,13 +32,13 @@ class Lane(Protocol):
     group_id: int
     index: int
 
-    def on_answer(self, flight: Flight, batch: Batch, answer: AppendAnswer, link: AppendLink) -> None: ...
+    def on_answer(self, send: Send, answer: AppendAnswer) -> None: ...
 
     def on_link_lost(self, link: AppendLink) -> None: ...
 
 
 class AppendLink(ShardStream):
-    """One Append stream to one node; it has one call, for the lanes decide what is sent again."""
+    """One Append stream to one node; it has one call, for producers decide what is sent again."""
 
     def __init__(self, address: str, channels: Channels, on_closed: Callable[[AppendLink], None]) -> None:
         super().__init__(channels, Backoff())
@@ -48,23 +47,18 @@ class AppendLink(ShardStream):
         self.error = ""
         self._on_closed = on_closed
         self.answered_at = asyncio.get_running_loop().time()
-        self._waiting: dict[int, tuple[Lane, Flight, Batch]] = {}
+        self._waiting: dict[int, tuple[Lane, Send]] = {}
         self._requests = itertools.count(1)
         self._outbox: list[AppendCall] = []
         self._task = asyncio.create_task(self._run(), name=f"tidemark-append-{address}")
 
-    def send(self, lane: Lane, flight: Flight, resume_after: int) -> None:
+    def send(self, lane: Lane, send: Send) -> None:
         """Send a batch behind everything sent before; its lane hears of the answer, or of the link's end."""
         request = next(self._requests)
-        self._waiting[request] = (lane, flight, flight.batch)
+        self._waiting[request] = (lane, send)
         self._outbox.append(
-            AppendCall(request, lane.group_name, lane.index, flight.batch, resume_after, lane.group_id))
+            AppendCall(request, lane.group_name, lane.index, send.batch, send.resume_after, lane.group_id))
         self.send_soon()
-
-    def forget(self, flight: Flight) -> None:
-        """Nobody waits for this batch's answer any more."""
-        for request in [request for request, asked in self._waiting.items() if asked[1] is flight]:
-            del self._waiting[request]
 
     def abort(self, error: str) -> None:
         """Give the stream up; lanes are told as if it had broken."""
@@ -82,7 +76,7 @@ class AppendLink(ShardStream):
         finally:
             self.broken = True
             self._on_closed(self)
-            lanes = {id(lane): lane for lane, _, _ in self._waiting.values()}
+            lanes = {id(lane): lane for lane, _ in self._waiting.values()}
             self._waiting.clear()
             self._outbox.clear()
             for lane in lanes.values():
@@ -100,8 +94,8 @@ class AppendLink(ShardStream):
         for answer in decode_answers(frame):
             asked = self._waiting.pop(answer.request, None)
             if asked is not None:
-                lane, flight, batch = asked
-                lane.on_answer(flight, batch, answer, self)
+                lane, send = asked
+                lane.on_answer(send, answer)
 
     def on_ended(self, ending: Ending) -> None:
         self.error = self.error or ending.why

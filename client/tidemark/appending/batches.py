@@ -4,29 +4,30 @@ A batch leaves at once when its lane is idle; behind unanswered batches it waits
 `batch_bytes`) or for the linger.  While a lane has no slot its last batch goes on filling up to `BATCH_GROWTH`
 times the size, so many small writers share few large batches.  Keyless records have a queue of their own, and
 each of their batches goes to the next shard.
-Stays out: the writes and their checks (record_dispatch, document_writes), sequences and retries (lane).
+Stays out: the writes and their checks (records, document_writes), sequences and retries (core's `producing`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidemark_core.base.entry import RECORDS_MAX, Durability
+from tidemark_core.producing.messages import Noted, Settings
 
-from .batch import BATCH_OVERHEAD_BYTES
-from .errors import GroupReplaced, LocalAppendsLost, TidemarkError, Unavailable
-from .lane import Lane
+from ..batch import BATCH_OVERHEAD_BYTES
+from ..errors import GroupReplaced, LocalAppendsLost, TidemarkError, Unavailable
+from ..routing import LOG
+from ..settings import AppendSettings
 from .pending import Pending
 from .room import Room
-from .routing import LOG
-from .settings import AppendSettings
+from .shell import Lane
 
 if TYPE_CHECKING:
-    from .client import Client
+    from ..client import Client
 
 log = logging.getLogger("tidemark.appender")
 
@@ -62,15 +63,14 @@ class Dispatcher(Generic[P]):
         self.room = Room(settings.max_buffered_bytes, self.pump_all)
         self._gone: TidemarkError | None = None     # the group is not there any more
         self.lost_local_records = 0
-        self.quorum_timeouts = 0
-        self.rolled_back_batches = 0
+        self.noted: Counter[Noted] = Counter()
         self._on_loss = on_loss
         self._keyless: deque[P] = deque()
         self._touched: set[Lane | None] = set()  # None stands for the keyless queue
         self._linger: asyncio.TimerHandle | None = None
         self._ticker: asyncio.TimerHandle | None = None
-        self._set_lanes()
         self._set_limits()
+        self._set_lanes()
         self._stop_listening = self.routing.listen(self._on_map)
 
     def _set_lanes(self) -> None:
@@ -80,6 +80,9 @@ class Dispatcher(Generic[P]):
     def _set_limits(self) -> None:
         """Take over the limits of the group, which may change."""
         self.payload_bytes_max = max(1, self.group.batch_bytes_max - BATCH_OVERHEAD_BYTES)
+        self.producing = Settings(
+            self.settings.on_quorum_timeout == "wait", self.settings.on_rollback == "retry",
+            int(self.group.quorum_timeout_s * 1000))
         self._grown_bytes = min(self.payload_bytes_max, self.settings.batch_bytes * BATCH_GROWTH)
         self._grown_records = min(self.records_max, self.settings.batch_records * BATCH_GROWTH)
 
@@ -151,14 +154,14 @@ class Dispatcher(Generic[P]):
 
     def pump(self, lane: Lane) -> None:
         """Send what is due on one lane, then keyless batches."""
-        while lane.queue and lane.has_slot() and self._due(lane.queue, idle=not lane.flights):
+        while lane.queue and lane.has_room() and self._due(lane.queue, idle=lane.idle):
             lane.submit(lane.queue.popleft())
         if self._keyless:
             self._pump_keyless()
 
     def _pump_keyless(self) -> None:
         while self._keyless:
-            idle = not any(lane.flights for lane in self.lanes.values())
+            idle = all(lane.idle for lane in self.lanes.values())
             if not self._due(self._keyless, idle=idle):
                 return
             lane = self._next_in_ring()
@@ -171,7 +174,7 @@ class Dispatcher(Generic[P]):
         for _ in range(len(self._ring)):
             lane = self._ring[0]
             self._ring.rotate(-1)
-            if lane.has_slot() and self.routing.leader(self.group_name, lane.index) is not None:
+            if lane.has_room() and self.routing.leader(self.group_name, lane.index) is not None:
                 return lane
         return None
 
@@ -217,7 +220,7 @@ class Dispatcher(Generic[P]):
         self._ticker = None
         now = self.loop.time()
         for lane in self.lanes.values():
-            lane.check_time(now)
+            lane.expire_queue(now)
         trouble = next((lane.trouble for lane in self.lanes.values() if lane.trouble), "")
         while self._keyless and now >= self._keyless[0].deadline:
             self.expire(self._keyless.popleft(), trouble)
@@ -232,8 +235,8 @@ class Dispatcher(Generic[P]):
         except GroupReplaced as replaced:
             self._leave(replaced)
             self.group, self._gone = group, None
-            self._set_lanes()
             self._set_limits()
+            self._set_lanes()
             return
         except TidemarkError as gone:
             self._leave(gone)
@@ -246,8 +249,7 @@ class Dispatcher(Generic[P]):
             self._set_limits()
         for lane in self.lanes.values():
             lane.on_map()
-        if self._keyless:
-            self._pump_keyless()
+        self.pump_all()
 
     def _leave(self, gone: TidemarkError) -> None:
         """End every write that waits: its group is gone."""

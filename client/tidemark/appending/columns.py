@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
-from .batch import RECORD_OVERHEAD_BYTES, RecordHeaders
+from ..batch import RECORD_OVERHEAD_BYTES, RecordHeaders
 
 
 class Columns:

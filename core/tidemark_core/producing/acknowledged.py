@@ -1,4 +1,4 @@
-"""What a producer's lane remembers of batches that left it: acknowledged ones, and undecided ones given to callers.
+"""Acknowledged: batches that have left a producer, acknowledged ones and undecided ones given to callers.
 
 A new leader may ask for a sequence behind which batches were answered already (L21).  This says whether it can be
 sent again, was lost as LOCAL allows, or was promised.
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from tidemark_core.base.entry import Durability
-
-from .flights import Flight
+from ..base.entry import Durability
+from .flights import IN_FLIGHT_MAX, Flight
 
 LOCAL_REMEMBERED_MAX = 4096
 
@@ -21,10 +20,10 @@ class Acknowledged:
 
     __slots__ = ("_local", "_undecided", "promised")
 
-    def __init__(self, undecided_max: int) -> None:
+    def __init__(self) -> None:
         self.promised = -1  # newest sequence answered with more than LOCAL
         self._local: deque[tuple[int, int]] = deque(maxlen=LOCAL_REMEMBERED_MAX)  # sequence, records
-        self._undecided: deque[Flight] = deque(maxlen=undecided_max)
+        self._undecided: deque[Flight] = deque(maxlen=IN_FLIGHT_MAX)
 
     def note(self, sequence: int, count: int, durability: Durability) -> None:
         """A batch of so many records was answered."""
@@ -41,7 +40,7 @@ class Acknowledged:
 
     def keep(self, flight: Flight) -> None:
         """Its callers went on without knowing its fate; it is kept, should the log turn out not to have it."""
-        flight.link, flight.expired = None, True
+        flight.out, flight.expired = None, True
         self._undecided.append(flight)
 
     def take_back(self, expected: int, oldest: int) -> list[Flight]:

@@ -1,47 +1,51 @@
-"""Flights: the batches of a lane under way, and what a rollback does to their sequences (L19, L22).
+"""Flights: the batches of a producer under way, and what a rollback does to their sequences (L19, L22).
 
 A rolled back batch has used its sequence up; a batch refused behind it has not.  Which of the two a batch is must
 be known of every one before any goes out again: else a retry could take a sequence that another batch has, or a
 later batch could overtake an earlier one.  So what is undecided is asked about first, under the old sequence and
-without the mark that lets a producer go on (`resume_after`); only then are sequences given anew, rolled back
+without the mark that lets a producer go on (`resume_after`); only then are new sequences given, to rolled back
 batches first.
-Stays out: sending (lane), and what callers are told.
+Stays out: when a batch is sent (producer).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
-from tidemark_core.base.entry import Batch
-from tidemark_core.base.refusals import Refused
+from ..base.entry import Batch
+from ..base.refusals import Refused
+from .messages import Send
 
-from .pending import Pending
-
-if TYPE_CHECKING:
-    from .links import AppendLink
+IN_FLIGHT_MAX = 5  # what the cluster remembers of a producer (L19)
 
 
 class Flight:
     """A batch with its sequence, until its fate is known."""
 
     __slots__ = (
-        "batch", "behind", "bytes", "doubtful", "ended", "error", "expired", "link", "pending", "rollback", "sent_at",
+        "batch", "behind", "deadline_ms", "doubtful", "ended", "expired", "number", "out", "refused", "rollback",
+        "sent_ms", "sent_number",
     )
 
-    def __init__(self, batch: Batch, pending: Pending) -> None:
+    def __init__(self, number: int, batch: Batch, deadline_ms: int) -> None:
+        self.number = number
         self.batch = batch
-        self.pending = pending
-        self.bytes = pending.bytes
-        self.link: AppendLink | None = None  # where an answer may still come from
-        self.sent_at = 0.0
+        self.deadline_ms = deadline_ms
+        self.out: Send | None = None  # the attempt that counts, while it has no answer
+        self.sent_ms = 0
+        self.sent_number = 0  # of all attempts of the producer
         self.doubtful = False  # it may be in a log: an attempt has no answer, or none that says it was not taken
-        self.expired = False  # its callers were told that the outcome is unknown
-        self.error: Exception | None = None  # refused for good; its sequence stays unused
+        self.expired = False  # its callers have heard that the outcome is unknown
+        self.refused = False  # for good, as its callers have heard; its sequence stays unused
         self.rollback: Refused | None = None  # the newest rollback that hit it
         self.ended = False  # rolled back, so its sequence is used up; it waits for a new one
         self.behind: Refused | None = None  # refused because an earlier batch was rolled back; not appended
+
+    @property
+    def given_up(self) -> bool:
+        """Say whether its callers have heard how it ends."""
+        return self.refused or self.expired
 
     def place(self, producer: bytes, sequence: int) -> None:
         """Give it a sequence that no log holds."""
@@ -51,7 +55,7 @@ class Flight:
 
 
 class Rollbacks:
-    """What one producer knows of rollbacks that hit it."""
+    """The rollbacks that hit one producer, as far as it knows."""
 
     __slots__ = ("_final", "_resumed", "_told", "_told_epoch")
 
@@ -83,14 +87,14 @@ class Rollbacks:
         flights = list(flights)
         epoch = max((flight.rollback.epoch for flight in flights if flight.ended and flight.rollback), default=-1)
         asked = itertools.takewhile(
-            lambda flight: flight.error is None and (flight.behind is None or flight.behind.epoch < epoch), flights
+            lambda flight: not flight.refused and (flight.behind is None or flight.behind.epoch < epoch), flights
         )
         return [flight for flight in asked if not flight.ended]
 
-    def settle(self, flights: Sequence[Flight], given_up: Sequence[Flight], next_sequence: int) -> int:
-        """Number anew once nothing is left to ask, and go on behind the newest rollback; return the next sequence.
+    def settle(self, flights: Sequence[Flight], given_up: Collection[Flight], next_sequence: int) -> int:
+        """Give new numbers once nothing is left to ask, and go on behind the newest rollback; return the next sequence.
 
-        `given_up` are those among `flights` that nobody wants any more.
+        `given_up` are those among `flights` that no caller wants any more.
         """
         self.go_on()
         told = [(flight.behind.epoch, flight.behind.expected) for flight in flights if flight.behind is not None]
