@@ -1,14 +1,14 @@
-"""Clients: idempotent producers that retry until answered, and readers that look at every node.
+"""Clients: producers that append until they are answered, and readers that look at every node.
 
-A producer numbers its batches, keeps at most five unanswered, and offers the same batch with the same sequence
-to other nodes until one answers with its place.  Some batches are offered twice on purpose, and the fate of old and
-new ones is asked for.  A batch that was rolled back has used its sequence up: before it goes out again, the fate of
-everything under way is settled, so that records keep their order (L22).
-Stays out: whether an answer was right (`checkers`).
+A producer is the shell of core's producer, as the client library has one: core says what is sent, and when.  The shell
+is slow to hear who leads and at times hears it wrong.  It sends some batches twice on purpose, and old ones once more
+long after, and asks for the fate of old and new ones.
+Stays out: sequences and retries (core's `producing`), whether an answer was right (`checkers`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,24 @@ from google_crc32c import value as crc32c
 from tidemark_core.base.entry import Batch, Durability, Entry
 from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.producing import producer as core
+from tidemark_core.producing.messages import (
+    Answered,
+    Append,
+    AskLeader,
+    Doubt,
+    Ending,
+    Event,
+    Fail,
+    Led,
+    LocalLost,
+    Lost,
+    OnTime,
+    Send,
+    Settings,
+    Settle,
+    WakeAt,
+)
 from tidemark_core.replication.clients import AppendRequest, LatestRequest, OutcomeRequest, ReadRequest
 from tidemark_core.replication.messages import Appended, Fate, Latest, Outcome
 from tidemark_core.replication.producer_ids import prefix_of
@@ -26,11 +44,15 @@ from .trace import Violation
 if TYPE_CHECKING:
     from .world import World
 
-IN_FLIGHT_MAX = 5
-PATIENCE_MS = 150
+QUORUM_TIMEOUT_MS, STALLED_MS, ABANDONED_MS, LAST_ANSWER_MS = 100, 150, 100, 20
+FOREVER_MS = 10**9
+RECENT_MAX = 12
 
 NEVER = (Reason.INVALID_BATCH, Reason.BATCH_TOO_LARGE, Reason.UNKNOWN_GROUP)
 """Refusals that no batch of ours deserves."""
+
+Key = tuple[bytes, int]
+"""Producer id and sequence."""
 
 
 @dataclass(slots=True)
@@ -50,19 +72,10 @@ class ClientOptions:
     reads: float = 0.1
     latest: float = 0.0         # chance to ask some node where the log ends
     subscribers: int = 0
+    raises: float = 0.2         # chance that callers hear of quorum timeouts, and that they hear of rollbacks
+    gives_up: float = 0.03      # chance that callers of a batch do not wait for ever
+    wrong: float = 0.2          # chance to hear of a leader that is none
     seeks: float = 0.0          # chance that a subscriber goes back instead of on
-
-
-class Outstanding:
-    """A batch that was not answered yet, under the sequence it has now."""
-
-    __slots__ = ("attempt", "batch", "behind", "ended")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.attempt = 0
-        self.ended: Refused | None = None    # rolled back: its sequence is used up
-        self.behind: Refused | None = None   # not appended, because an earlier batch was rolled back
 
 
 class Producer:
@@ -72,20 +85,29 @@ class Producer:
         self.world = world
         self.name = name
         self.shard = shard
-        self.id = prefix_of(f"client/{name}") + world.dice.bytes(15)[:8]
+        dice, raises = world.dice, world.options.clients.raises
+        settings = Settings(
+            not dice.chance(raises), not dice.chance(raises), QUORUM_TIMEOUT_MS, STALLED_MS, ABANDONED_MS,
+            LAST_ANSWER_MS)
+        self.core = core.Producer(prefix_of(f"client/{name}") + dice.bytes(15)[:8], settings)
+        self.core.step(0, Led(0, dice.pick(list(world.nodes))))   # an old map, before it hears of any leader
         self.items = 0
-        self.next_sequence = 0
-        self.resume_after = -1
-        self.heard_epoch = -1   # newest epoch that answered
-        self.batches: dict[int, Batch] = {}   # by sequence: the batch that has it, or used it up
-        self.answered: dict[int, Appended] = {}
-        self.rolled_back: dict[int, Refused] = {}
-        self.outstanding: dict[int, Outstanding] = {}
-        self.rewound = False
-        self.unsure = False   # a batch is in the log and nobody can say where: its rollback would go unnoticed
+        self.outstanding: set[int] = set()    # numbers of batches whose callers wait
+        self.batches: dict[Key, Batch] = {}   # the batch that has the sequence, or used it up
+        self.answered: dict[Key, Appended] = {}
+        self.rolled_back: dict[Key, Refused] = {}
+        self.recent: deque[Send] = deque(maxlen=RECENT_MAX)
         self.stopped = False
         self.retired = False  # another producer has its place: entries were given up (K14e)
-        self.target = world.dice.pick(list(world.nodes))
+        self._queue: deque[Append] = deque()
+        self._newest: dict[int, Send] = {}    # attempt, by number
+        self._wakes_ms: int | None = None
+        self._looking = False
+
+    @property
+    def id(self) -> bytes:
+        """The id under which new batches go out."""
+        return self.core.id
 
     def retire(self, lost: Iterable[Entry]) -> None:
         """Send and hear nothing more; keep the answers that name entries that are not lost."""
@@ -93,10 +115,8 @@ class Producer:
         self.outstanding.clear()
         places = {(entry.epoch, entry.base) for entry in lost}
         records = {base for _, base in places}
-        self.answered = {
-            sequence: told for sequence, told in self.answered.items() if (told.epoch, told.base) not in places}
-        self.rolled_back = {
-            sequence: told for sequence, told in self.rolled_back.items() if told.expected not in records}
+        self.answered = {key: told for key, told in self.answered.items() if (told.epoch, told.base) not in places}
+        self.rolled_back = {key: told for key, told in self.rolled_back.items() if told.expected not in records}
 
     @property
     def immediate(self) -> bool:
@@ -106,23 +126,22 @@ class Producer:
     # --- producing ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Offer a new batch now and then."""
+        """Append a batch now and then."""
         world, dice = self.world, self.world.dice
         if self.stopped:
             world.idle()
             return
         options = world.options.clients
-        if len(self.outstanding) < IN_FLIGHT_MAX and not self._settling:
-            self.append(self._durability())
-            if dice.chance(options.twice):
-                self._send_in_window(self.next_sequence - 1, dice.pick(list(world.nodes)))
-        if self.next_sequence and dice.chance(options.old_again):
-            sequence = dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
-            if sequence in self.answered or sequence in self.rolled_back:
-                self._send(sequence, self.target)
-        if self.next_sequence and dice.chance(options.ask):
-            sequence = dice.between(max(0, self.next_sequence - 12), self.next_sequence - 1)
-            self._ask(sequence, self.target if dice.chance(0.8) else dice.pick(list(world.nodes)), dice.chance(0.5))
+        if not self._queue and self.core.has_room():
+            self.append(self._durability(), dice.around(500) if dice.chance(options.gives_up) else FOREVER_MS)
+            if self.recent and dice.chance(options.twice):
+                self._repeat(self.recent[-1], dice.pick(list(world.nodes)))
+        if self.recent and dice.chance(options.old_again):
+            old = dice.pick(self.recent)
+            if (old.batch.producer, old.batch.sequence) in {**self.answered, **self.rolled_back}:
+                self._repeat(old, dice.pick(list(world.nodes)))
+        if self.recent and dice.chance(options.ask):
+            self._ask(dice.pick(self.recent), dice.chance(0.5))
         if dice.chance(options.reads):
             world.readers.read(self.shard)
         if dice.chance(options.latest):
@@ -135,265 +154,159 @@ class Producer:
             return Durability.LOCAL
         return Durability.COMMIT if dice.chance(options.commit) else Durability.QUORUM
 
-    def append(self, durability: Durability = Durability.QUORUM) -> None:
-        """Make the next batch and offer it."""
+    def append(self, durability: Durability = Durability.QUORUM, patience_ms: int = FOREVER_MS) -> None:
+        """Make the next batch and append it, now or when there is room."""
         dice, options = self.world.dice, self.world.options.clients
         if self.world.options.documents.keys:
             count, payload = self.world.documents.payload(self.name, self.items, self.shard)
         else:
             payload = f"{self.name}/{self.items}".encode().ljust(dice.between(0, options.payload_bytes_max), b".")
             count = 0
+        number, stamp = self.items, self.world.now_ms * 1000
         self.items += 1
-        stamp = self.world.now_ms * 1000
-        sequence = self.next_sequence
-        self.next_sequence += 1
-        batch = Batch(
-            self.id, sequence, count or dice.between(1, options.records_max), stamp, stamp, crc32c(payload), payload,
-            durability,
-        )
-        self.outstanding[sequence] = Outstanding(batch)
-        self.batches[sequence] = batch
-        self._offer(sequence)
+        self.outstanding.add(number)
+        self._queue.append(Append(
+            number, self.world.now_ms + patience_ms, count or dice.between(1, options.records_max), stamp, stamp,
+            crc32c(payload), payload, durability))
+        self._pump()
 
-    def _offer(self, sequence: int) -> None:
-        """Send an unanswered batch, if it is among the oldest five, and again when patience ends."""
-        outstanding = self.outstanding.get(sequence)
-        if outstanding is None or outstanding.ended is not None:
-            return
-        outstanding.attempt += 1
+    def turn_to(self, node: str) -> None:
+        """Hear that a node leads."""
+        self._step(Led(self.world.metadata.record(self.shard).epoch, node))
+
+    def _pump(self) -> None:
+        while self._queue and not self.retired and self.core.has_room():
+            self._run(self._queue.popleft())
+
+    def _step(self, event: Event) -> None:
+        if not self.retired:
+            self._run(event)
+            self._pump()
+
+    def _run(self, event: Event) -> None:
         world = self.world
-        if sequence in self._undecided():   # else it waits for the fate of others
-            self._send_in_window(sequence, self.target)
-        world.after(
-            PATIENCE_MS + world.dice.between(0, 50), self._patience_ends, sequence, outstanding, outstanding.attempt
-        )
+        for effect in self.core.step(world.now_ms, event):
+            match effect:
+                case Send():
+                    self._take(effect)
+                case Settle(number):
+                    self.outstanding.discard(number)
+                    world.trace.count("appends_acked")
+                case Fail():
+                    self._failed(effect)
+                case WakeAt(at_ms):
+                    self._wakes_ms = at_ms
+                    world.after(max(0, at_ms - world.now_ms), self._wake, at_ms)
+                case AskLeader() if not self._looking:
+                    self._looking = True
+                    world.after(world.dice.between(1, 30), self._look)
+                case Doubt(target):
+                    world.after(0, self._step, Lost(target, "silence"))
+                case LocalLost():
+                    world.trace.count("local_lost")
 
-    def _send_in_window(self, sequence: int, node: str) -> None:
-        """Only the five oldest unanswered batches travel: the log remembers no more of a producer."""
-        if sequence < self._window:
-            self._send(sequence, node)
+    def _wake(self, at_ms: int) -> None:
+        if self._wakes_ms == at_ms:
+            self._wakes_ms = None
+            self._step(OnTime())
+        else:
+            self.world.idle()
 
-    @property
-    def _window(self) -> int:
-        oldest = min((sequence for sequence, each in self.outstanding.items() if each.ended is None), default=-1)
-        return oldest + IN_FLIGHT_MAX
+    def _look(self) -> None:
+        """Hear who leads: the shard map knows, and a hint may be wrong."""
+        dice, record = self.world.dice, self.world.metadata.record(self.shard)
+        self._looking = False
+        node = record.leader.node if record.leader else None
+        if dice.chance(self.world.options.clients.wrong):
+            node = dice.pick(list(self.world.nodes))
+        self._step(Led(record.epoch, node))
 
-    def _send(self, sequence: int, node: str) -> None:
-        self._send_batch(self.batches[sequence], self.resume_after, node)
+    def _take(self, send: Send) -> None:
+        """Send a batch; when it has another sequence than before, the attempt before may arrive long after."""
+        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        before, self._newest[send.number] = self._newest.get(send.number), send
+        if before is not None and before.batch is not send.batch:
+            world.trace.count("renumberings")
+            if world.dice.chance(world.options.clients.stragglers):
+                world.after(world.dice.around(60), self._repeat, before, before.target)
+        self.batches[key] = send.batch
+        self.recent.append(send)
+        self._send(send, send.target)
 
-    def _send_batch(self, batch: Batch, resume_after: int, node: str) -> None:
-        world, sequence = self.world, batch.sequence
+    def _repeat(self, send: Send, node: str) -> None:
+        self._send(send._replace(target=node), node)   # another attempt: its answer is not the one that counts
+
+    def _send(self, send: Send, node: str) -> None:
+        world = self.world
         if self.retired:
             return
-        event = AppendRequest(self.shard, world.request_number(), batch, resume_after)
+        event = AppendRequest(self.shard, world.request_number(), send.batch, send.resume_after)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
-            lambda value: world.network.send(node, self.name, self._answer, sequence, batch, node, value),
+            lambda value: world.network.send(node, self.name, self._answer, send, value),
         )
 
-    def _ask(self, sequence: int, node: str, wait: bool) -> None:
+    def _ask(self, send: Send, wait: bool) -> None:
         """Ask for a batch's fate."""
-        world, batch = self.world, self.batches[sequence]
-        event = OutcomeRequest(self.shard, world.request_number(), self.id, sequence, wait)
+        world, dice, batch = self.world, self.world.dice, send.batch
+        node = send.target if dice.chance(0.8) else dice.pick(list(world.nodes))
+        event = OutcomeRequest(self.shard, world.request_number(), batch.producer, batch.sequence, wait)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
-            lambda value: world.network.send(node, self.name, self._told, sequence, batch, node, value),
+            lambda value: world.network.send(node, self.name, self._told, send, value),
         )
-
-    def _patience_ends(self, sequence: int, outstanding: Outstanding, attempt: int) -> None:
-        if self.outstanding.get(sequence) is not outstanding or outstanding.attempt != attempt:
-            self.world.idle()
-            return
-        self._look_elsewhere()
-        self._offer(sequence)
-
-    def _look_elsewhere(self) -> None:
-        """The shard map may know the leader; it may also be old."""
-        dice = self.world.dice
-        leader = self.world.metadata.record(self.shard).leader
-        self.target = leader.node if leader and dice.chance(0.7) else dice.pick(list(self.world.nodes))
 
     # --- answers ------------------------------------------------------------------------------------------
 
-    def _answer(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
+    def _answer(self, send: Send, value: Any) -> None:
         """Take an answer to one attempt; the sequence may belong to another batch by now."""
-        self.world.trace.note(self.name, "answer", value)
-        if self.retired or self.batches[sequence] is not batch:
+        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        world.trace.note(self.name, "answer", value)
+        if self.retired:
             return
-        if isinstance(value, Appended):
-            self._appended(sequence, node, value)
-            return
-        assert isinstance(value, Refused), f"an append is answered Appended or Refused, not {value!r}"
-        outstanding = self.outstanding.get(sequence)
-        self.heard_epoch = max(self.heard_epoch, value.epoch)
-        if value.reason in NEVER and not self.immediate:
-            raise Violation("L19", f"{self.name}/{sequence} was refused: {value.reason} {value.message}")
-        if outstanding is not None and outstanding.ended is None:
-            self._refused(sequence, outstanding, value)
+        if self.batches[key] is send.batch:
+            if isinstance(value, Appended):
+                self._appended(send, value)
+            else:
+                assert isinstance(value, Refused), f"an append is answered Appended or Refused, not {value!r}"
+                self._refused(send, value)
+        self._step(Answered(send, value))
 
-    def _appended(self, sequence: int, node: str, value: Appended) -> None:
-        world = self.world
-        self.heard_epoch = max(self.heard_epoch, value.epoch)
-        if sequence in self.outstanding:
-            del self.outstanding[sequence]
-            world.trace.count("appends_acked")
-        else:
-            world.trace.count("duplicates_answered")
-        world.checkers.producer_answered(self, sequence, value)
-        known = self.answered.get(sequence)
+    def _appended(self, send: Send, value: Appended) -> None:
+        key = (send.batch.producer, send.batch.sequence)
+        if send.number not in self.outstanding:
+            self.world.trace.count("duplicates_answered")
+        self.world.checkers.producer_answered(self, key, value)
+        known = self.answered.get(key)
         if known is None or known.durability == Durability.LOCAL:
-            self.answered[sequence] = value
-        self.target = node
-        self._progress()
+            self.answered[key] = value
 
-    def _refused(self, sequence: int, outstanding: Outstanding, value: Refused) -> None:
-        world = self.world
-        pause = min(10 * outstanding.attempt, 120) + world.dice.around(10)
-        match value.reason:
-            case Reason.SEQUENCE_GAP | Reason.PRODUCER_UNKNOWN | Reason.PRODUCER_ROLLED_BACK if (
-                value.epoch < self.heard_epoch
-            ):
-                self._look_elsewhere()   # a leader that was replaced does not know what the log holds
-            case Reason.ROLLED_BACK:
-                outstanding.ended = self.rolled_back[sequence] = value
-                world.trace.count("rollbacks_told")
-                self._progress()
-                return
-            case Reason.PRODUCER_ROLLED_BACK if value.expected > self.resume_after:
-                outstanding.behind = value
-                self._progress()
-                return
-            case Reason.SEQUENCE_TOO_OLD | Reason.INVALID_BATCH:
-                if not self.rewound and not self.immediate and sequence < self._window:
-                    raise Violation("L19", f"{self.name}/{sequence} is among the last five and its place is forgotten")
-                # It is in the log, and where can no longer be told: what rewinding after lost batches may cost.
-                del self.outstanding[sequence]
-                self.unsure = True
-                self._progress()
-                return
-            case Reason.SEQUENCE_GAP | Reason.PRODUCER_UNKNOWN:
-                self._rewind(value.expected)
-            case Reason.QUORUM_TIMEOUT:
-                world.trace.count("timeouts_told")
-                if world.dice.chance(0.4):
-                    self._ask(sequence, self.target, world.dice.chance(0.7))
-                    pause += world.dice.around(200)
-            case Reason.ROLLING_BACK | Reason.PRODUCER_ROLLED_BACK:
-                pass
-            case _:
-                self._look_elsewhere()
-        self._offer_after(pause, sequence, outstanding)
+    def _refused(self, send: Send, value: Refused) -> None:
+        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        if value.reason in NEVER and not self.immediate:
+            raise Violation("L19", f"{self.name}/{key[1]} was refused: {value.reason} {value.message}")
+        if value.reason is Reason.ROLLED_BACK:
+            self.rolled_back[key] = value
+            world.trace.count("rollbacks_told")
+        elif value.reason is Reason.QUORUM_TIMEOUT:
+            world.trace.count("timeouts_told")
+            if world.dice.chance(0.4):
+                self._ask(send, world.dice.chance(0.7))
 
-    def _told(self, sequence: int, batch: Batch, node: str, value: Any) -> None:
+    def _told(self, send: Send, value: Any) -> None:
         """Take the answer to a question."""
         self.world.trace.note(self.name, "told", value)
-        if self.retired or self.batches[sequence] is not batch:
-            return
-        if isinstance(value, Outcome) and value.fate is Fate.CONFIRMED:
-            self._appended(sequence, node, Appended(value.epoch, value.base, value.count, Durability.QUORUM))
-            return
-        # ROLLED_BACK is heard once more, from an append: only there it says in which epoch.  NOT_FOUND is advice.
-        outstanding = self.outstanding.get(sequence)
-        if outstanding is not None and outstanding.ended is None:
-            self._offer_after(self.world.dice.around(10), sequence, outstanding)
+        known = not self.retired and self.batches[send.batch.producer, send.batch.sequence] is send.batch
+        if known and isinstance(value, Outcome) and value.fate is Fate.CONFIRMED:
+            self._appended(send, Appended(value.epoch, value.base, value.count, Durability.QUORUM))
 
-    def _offer_after(self, pause_ms: int, sequence: int, outstanding: Outstanding) -> None:
-        outstanding.attempt += 1
-        self.world.after(pause_ms, self._pause_ends, sequence, outstanding, outstanding.attempt)
-
-    def _pause_ends(self, sequence: int, outstanding: Outstanding, attempt: int) -> None:
-        if self.outstanding.get(sequence) is outstanding and outstanding.attempt == attempt:
-            self._offer(sequence)
-        else:
-            self.world.idle()
-
-    def _rewind(self, expected: int) -> None:
-        """L21: batches acknowledged LOCAL and lost at a failover are sent again from `expected`.
-
-        So are batches called rolled back too early, when the rollback itself was lost.
-        """
-        if self.immediate:
-            for sequence, each in self.outstanding.items():
-                if each.ended is not None and sequence >= expected:
-                    each.ended = None
-                    self._offer(sequence)
-        lost = [
-            sequence
-            for sequence in range(expected, self._window - IN_FLIGHT_MAX)
-            if sequence not in self.outstanding and (self.immediate or self._is_local(sequence))
-        ]
-        for sequence in lost:
-            self.rewound = True
-            self.world.trace.count("local_lost")
-            self.outstanding[sequence] = Outstanding(self.batches[sequence])
-        for sequence in lost:
-            self._offer(sequence)
-
-    def _is_local(self, sequence: int) -> bool:
-        return sequence in self.answered and self.answered[sequence].durability == Durability.LOCAL
-
-    # --- rollbacks ----------------------------------------------------------------------------------------
-
-    @property
-    def _settling(self) -> bool:
-        return any(each.ended or each.behind for each in self.outstanding.values())
-
-    def _undecided(self) -> list[int]:
-        """Return what may be in the log, or may yet come there: to be asked before anything is numbered anew.
-
-        Behind a batch that was not appended there is none.  A leader of an older epoch than the rollback's proves
-        nothing: the log that won may hold what it lacked.
-        """
-        epoch = max((each.ended.epoch for each in self.outstanding.values() if each.ended), default=-1)
-        asked: list[int] = []
-        for sequence in sorted(self.outstanding):
-            each = self.outstanding[sequence]
-            if each.behind is not None and each.behind.epoch >= epoch:
-                break
-            if each.ended is None:
-                asked.append(sequence)
-        return asked
-
-    def _progress(self) -> None:
-        """Once every batch under way is rolled back or was not appended, give them new sequences, in their order."""
-        if not self._settling or self._undecided():
-            return
-        newest = max((sequence for sequence, each in self.outstanding.items() if each.ended), default=-1)
-        if newest < 0:
-            self._go_on_as_before()
-            return
-        flights = [sequence for sequence in sorted(self.outstanding) if sequence >= newest or self._ended(sequence)]
-        sequence = next((each for each in flights if not self._ended(each)), self.next_sequence)
-        again = [self.outstanding.pop(each) for each in flights]
-        for each in again:
-            if self.world.dice.chance(self.world.options.clients.stragglers):
-                delay = self.world.dice.around(60)
-                self.world.after(delay, self._send_batch, each.batch, self.resume_after, self.target)
-        self.resume_after = max(self.resume_after, *(each.ended.expected for each in again if each.ended))
-        for each in again:
-            # Late answers to what was sent before do not find the new one.
-            fresh = Outstanding(each.batch._replace(sequence=sequence))
-            self.outstanding[sequence] = fresh
-            self.batches[sequence] = fresh.batch
-            sequence += 1
-        self.next_sequence = max(self.next_sequence, sequence)
-        self.world.trace.count("renumberings")
-        for sequence, each in list(self.outstanding.items()):
-            each.behind = None
-            self._offer(sequence)
-
-    def _ended(self, sequence: int) -> bool:
-        return self.outstanding[sequence].ended is not None
-
-    def _go_on_as_before(self) -> None:
-        """What was rolled back is none of what is under way: the record was lost, or the leader is an old one."""
-        behind = [each.behind.expected for each in self.outstanding.values() if each.behind]
-        if self.unsure or self.immediate:
-            self.resume_after = max(self.resume_after, *behind)
-        self._look_elsewhere()
-        for sequence, each in self.outstanding.items():
-            each.behind = None
-            self._offer_after(self.world.dice.around(30), sequence, each)
+    def _failed(self, failed: Fail) -> None:
+        """Callers hear of an ending; some endings no producer of ours deserves."""
+        self.outstanding.discard(failed.number)
+        self.world.trace.count(f"told_{failed.ending.lower()}")
+        too_old = failed.refused is not None and failed.refused.reason is Reason.SEQUENCE_TOO_OLD
+        if (failed.ending in (Ending.REFUSED, Ending.BROKEN) or too_old) and not self.immediate:
+            raise Violation("L19", f"{self.name}/{failed.batch.sequence} ends {failed.ending}: {failed.refused}")
 
 
 class Readers:

@@ -17,6 +17,7 @@ from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import majority
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Operation
+from tidemark_core.replication.producer_ids import caller_of
 from tidemark_core.replication.reach import STABLE_WAITS, WAIT_SILENCES_MAX
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
@@ -339,6 +340,8 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
     hidden = covered_by(history.entries, history.last)
     stored = {(entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA}
     items: dict[bytes, int] = {}
+    callers = {caller_of(producer.id) for producer in world.producers}   # those of a crowd number no batches
+    seen: set[tuple[bytes, int]] = set()
     numbers = world.checkers.history.fates.of(shard).numbers   # the copy at hand may keep the header alone
     immediate = world.options.synchro.immediate
     for entry in history.entries:
@@ -347,17 +350,21 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
             if item <= items.get(entry.producer, -1) and not immediate:
                 raise Violation("L22", f"batch {item} at {entry.id} lies behind {items[entry.producer]}")
             items[entry.producer] = item
+            caller = caller_of(entry.producer)
+            if caller in callers and (caller, item) in seen and not immediate:
+                raise Violation("exactly once", f"batch {item} at {entry.id} is there under another producer id, too")
+            seen.add((caller, item))
     for producer in (*world.producers, *world.retired):
         if producer.shard != shard:
             continue
-        for sequence, answer in producer.answered.items():
-            stored_as = stored.get((producer.id, sequence))
+        for key, answer in producer.answered.items():
+            stored_as = stored.get(key)
             if stored_as is None or stored_as.base in hidden:
                 if answer.durability == Durability.QUORUM:
-                    raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} is lost")
-            elif stored_as.payload_crc != producer.batches[sequence].payload_crc and not immediate:
-                raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{sequence} holds another payload")
-        for sequence in () if immediate else producer.rolled_back:
-            stored_as = stored.get((producer.id, sequence))
+                    raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{key[1]} is lost")
+            elif stored_as.payload_crc != producer.batches[key].payload_crc and not immediate:
+                raise Violation("NoLossOfConfirmedWrite", f"{producer.name}/{key[1]} holds another payload")
+        for key in () if immediate else producer.rolled_back:
+            stored_as = stored.get(key)
             if stored_as is not None and stored_as.base not in hidden:
-                raise Violation("L8", f"{producer.name}/{sequence} was called rolled back, and is there")
+                raise Violation("L8", f"{producer.name}/{key[1]} was called rolled back, and is there")

@@ -49,6 +49,7 @@ from .metadata import MetadataStore
 from .mutant import Mutant, early, substitute
 from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
+from .producing_mutants import PRODUCING_MUTANTS
 from .reach_mutants import REACH_MUTANTS
 from .space_mutants import SPACE_MUTANTS
 from .trust_mutants import TRUST_MUTANTS
@@ -492,6 +493,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LATEST_MUTANTS,
     *LOSS_MUTANTS,
     *SPACE_MUTANTS,
+    *PRODUCING_MUTANTS,
     *REACH_MUTANTS,
     *TRUST_MUTANTS,
     *KEYSPACE_MUTANTS,

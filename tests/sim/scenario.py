@@ -35,6 +35,7 @@ class Scenario:
         options.disk.sync_ms_max = 1
         options.metadata.delay_ms_max = options.metadata.watch_delay_ms = 1
         options.clients.producers = 1
+        options.clients.raises = options.clients.wrong = 0.0
         options.limits = replace(
             Limits(resend_ms=50, commit_notice_ms=5, documents_notice_ms=5, pull_retry_ms=50, transfer_ms=200), **limits
         )
@@ -147,12 +148,12 @@ class Scenario:
 
     def append(self, number: int) -> int:
         """Offer a batch to one node; return its sequence."""
-        self.producer.target = f"n{number}"
+        self.producer.turn_to(f"n{number}")
         self.producer.append()
-        return self.producer.next_sequence - 1
+        return self.producer.recent[-1].batch.sequence
 
     def acknowledged(self, sequence: int) -> bool:
-        answer = self.producer.answered.get(sequence)
+        answer = self.producer.answered.get((self.producer.id, sequence))
         return isinstance(answer, Appended) and answer.durability == Durability.QUORUM
 
     def change(

@@ -134,7 +134,8 @@ def test_record_on_a_majority_survives_its_leader_and_nobody_was_told_before(sta
     story.mend(1, 3)
     story.start(1)
     story.wait(lambda: story.acknowledged(sequence + 1), "the batch goes out again under the next sequence")
-    assert story.producer.rolled_back[sequence].expected == told.rolled_back_at == story.producer.resume_after
+    at = story.producer.rolled_back[story.producer.id, sequence].expected
+    assert at == told.rolled_back_at == story.producer.recent[-1].resume_after
     assert outcome(story, 2, sequence) == told
     story.finish()
     assert [Kind.ROLLBACK in kinds(story, number) for number in (1, 2, 3)] == [True, True, True]
@@ -151,7 +152,7 @@ def test_quorum_lowered_while_the_record_is_written_confirms_nothing_that_it_cov
     when(story, "n1", "written", lower)
     sequence = story.append(1)
 
-    story.wait(lambda: sequence in story.producer.rolled_back, "it is rolled back all the same")
+    story.wait(lambda: (story.producer.id, sequence) in story.producer.rolled_back, "it is rolled back all the same")
     story.wait(lambda: story.acknowledged(sequence + 1), "and confirmed under the next sequence")
     story.mend(1, 3)
     story.finish()
@@ -160,19 +161,20 @@ def test_quorum_lowered_while_the_record_is_written_confirms_nothing_that_it_cov
 def test_local_batch_in_front_is_acknowledged_and_kept_the_ones_behind_cascade() -> None:
     story = begin()
     local = story.producer
-    local.target = "n1"
+    local.turn_to("n1")
     local.append(Durability.LOCAL)
-    story.wait(lambda: 1 in local.answered, "LOCAL in front is told at once")
+    story.wait(lambda: (local.id, 1) in local.answered, "LOCAL in front is told at once")
     local.append(Durability.QUORUM)
     local.append(Durability.LOCAL)
     local.append(Durability.COMMIT)
     story.wait(lambda: len(local.rolled_back) == 3, "the oldest times out, the others cascade")
 
-    assert sorted(local.rolled_back) == [2, 3, 4]
+    gone = {(local.id, 2), (local.id, 3), (local.id, 4)}
+    assert set(local.rolled_back) == gone
     assert outcome(story, 1, 1).fate is Fate.CONFIRMED
     story.mend(1, 3)
     story.finish()
-    assert {2, 3, 4} & set(local.answered) == set()
+    assert gone & set(local.answered) == set()
 
 
 def test_a_majority_that_stands_still_leaves_outcomes_unknown_until_it_is_back() -> None:
@@ -182,9 +184,9 @@ def test_a_majority_that_stands_still_leaves_outcomes_unknown_until_it_is_back()
     answers: list[Any] = []
     answer = story.producer._refused
 
-    def watch(sequence: int, outstanding: Any, value: Refused) -> None:
+    def watch(send: Any, value: Refused) -> None:
         answers.append(value.reason)
-        answer(sequence, outstanding, value)
+        answer(send, value)
 
     story.producer._refused = watch  # type: ignore[method-assign]
     story.world.operators["op1"].crash()
@@ -195,6 +197,6 @@ def test_a_majority_that_stands_still_leaves_outcomes_unknown_until_it_is_back()
     assert Reason.ROLLED_BACK not in answers
     story.mend(1, 2)
     story.mend(1, 3)
-    story.wait(lambda: sequence in story.producer.rolled_back, "the record commits")
+    story.wait(lambda: (story.producer.id, sequence) in story.producer.rolled_back, "the record commits")
     story.world.operators["op1"].start()
     story.finish()

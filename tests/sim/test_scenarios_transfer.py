@@ -20,7 +20,7 @@ def under_appends() -> Scenario:
     story.wait_led(1)
     story.world.options.clients.think_ms = 2
     story.producer.stopped = False
-    story.producer.target = "n1"
+    story.producer.turn_to("n1")
     story.producer.tick()
     story.wait(lambda: story.producer.answered, "a batch is acknowledged")
     return story

@@ -131,7 +131,7 @@ def test_limbo_meets_what_it_is_there_for() -> None:
 
 def test_successors_meet_what_they_are_there_for() -> None:
     assert [] == never_met(
-        "successors", 24,
+        "successors", 40,
         "positions_committed", "positions_ambushed", "trims_before_opening", "payloads_lost",
         "core_damaged_above_commit", "rollbacks_confirmed", "payloads_left_out",
     )

@@ -9,7 +9,7 @@ Stays out: sequences behind a rollback (flights), connections, and what callers 
 
 from __future__ import annotations
 
-import zlib
+import binascii
 from collections import deque
 
 from ..base.entry import Batch, Durability
@@ -286,7 +286,7 @@ class Producer:
         """Return the next pause: each doubles, less up to half of it by id, so that producers do not try in step."""
         pause_ms, self._pause_ms = self._pause_ms, min(PAUSE_MAX_MS, max(PAUSE_FIRST_MS, self._pause_ms * 2))
         self._pauses += 1
-        share = zlib.crc32(self.id + self._pauses.to_bytes(8)) & 0xFFFF
+        share = binascii.crc32(self.id + self._pauses.to_bytes(8)) & 0xFFFF
         return pause_ms - pause_ms * share // 0x20000
 
     def _go_on(self) -> None:

@@ -13,7 +13,7 @@ from ..trace import Violation
 from .history import History
 
 if TYPE_CHECKING:
-    from ..clients import Producer
+    from ..clients import Key, Producer
     from ..node import Node
     from ..world import World
 
@@ -42,11 +42,11 @@ class ExactlyOnce:
                 del self.places[shard, entry.producer, entry.sequence]
                 self._next[shard, entry.producer] = entry.sequence
 
-    def producer_answered(self, producer: Producer, sequence: int, value: Appended) -> None:
+    def producer_answered(self, producer: Producer, key: Key, value: Appended) -> None:
         if value.durability != Durability.QUORUM:
             return
-        entry = self.places.get((producer.shard, producer.id, sequence))
+        entry = self.places.get((producer.shard, *key))
         if entry is None:
-            raise Violation("L19", f"{producer.name}/{sequence} is answered {value}, and is not committed")
+            raise Violation("L19", f"{producer.name}/{key[1]} is answered {value}, and is not committed")
         if (entry.epoch, entry.base, entry.count) != (value.epoch, value.base, value.count):
-            raise Violation("L19", f"{producer.name}/{sequence} is answered {value}, and is at {entry.id}")
+            raise Violation("L19", f"{producer.name}/{key[1]} is answered {value}, and is at {entry.id}")
