@@ -139,7 +139,7 @@ def test_successors_meet_what_they_are_there_for() -> None:
 
 def test_damage_meets_what_it_is_there_for() -> None:
     assert [] == never_met(
-        "damage", 24,
+        "damage", 40,
         "corrupted", "corrupted_above_commit", "core_damaged_above_commit", "core_damage_reported",
         "core_entry_repaired", "truncations",
     )

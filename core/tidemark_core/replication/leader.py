@@ -252,6 +252,10 @@ class Leader:
                 ))
             ]
         if batch.sequence != verdict.expected:
+            if replica.commit < self.outcomes.limbo.opening:
+                # Another log may yet win, which holds what this one lacks: the producer must not go on without it.
+                text = "what this leader inherited is not committed yet"
+                return [Reply(m.request, Refused(Reason.BEHIND, text, self.epoch, retry_after_ms=20))]
             return [
                 Reply(m.request, Refused(
                     Reason.SEQUENCE_GAP if verdict.known else Reason.PRODUCER_UNKNOWN,

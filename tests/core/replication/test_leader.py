@@ -667,6 +667,16 @@ def test_l19_a_higher_sequence_is_told_the_expected_one(led: Node) -> None:
     assert Refused(Reason.SEQUENCE_GAP, "sequence is 3, expected 1", 1, 1) == led.append(2, batch(3))
 
 
+def test_l21_a_leader_names_no_gap_before_its_epoch_start_is_committed(leader: Node) -> None:
+    """Another log may yet win, in which the missing batch is."""
+    early = leader.append(1, batch(1))
+    assert isinstance(early, Refused) and early.reason is Reason.BEHIND
+    leader.complete()
+    ack(leader, B)
+    late = leader.append(2, batch(1))
+    assert isinstance(late, Refused) and late.reason is Reason.PRODUCER_UNKNOWN
+
+
 def test_l25_l19_an_unknown_producer_must_start_at_0(led: Node) -> None:
     assert Refused(Reason.PRODUCER_UNKNOWN, "sequence is 1, expected 0", 1, 0) == led.append(1, batch(1))
 
