@@ -138,7 +138,7 @@ class Producer:
                 self._repeat(self.recent[-1], dice.pick(list(world.nodes)))
         if self.recent and dice.chance(options.old_again):
             old = dice.pick(self.recent)
-            if (old.batch.producer, old.batch.sequence) in {**self.answered, **self.rolled_back}:
+            if old.batch.key in self.answered or old.batch.key in self.rolled_back:
                 self._repeat(old, dice.pick(list(world.nodes)))
         if self.recent and dice.chance(options.ask):
             self._ask(dice.pick(self.recent), dice.chance(0.5))
@@ -223,7 +223,7 @@ class Producer:
 
     def _take(self, send: Send) -> None:
         """Send a batch; when it has another sequence than before, the attempt before may arrive long after."""
-        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        world, key = self.world, send.batch.key
         before, self._newest[send.number] = self._newest.get(send.number), send
         if before is not None and before.batch is not send.batch:
             world.trace.count("renumberings")
@@ -260,7 +260,7 @@ class Producer:
 
     def _answer(self, send: Send, value: Any) -> None:
         """Take an answer to one attempt; the sequence may belong to another batch by now."""
-        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        world, key = self.world, send.batch.key
         world.trace.note(self.name, "answer", value)
         if self.retired:
             return
@@ -273,7 +273,7 @@ class Producer:
         self._step(Answered(send, value))
 
     def _appended(self, send: Send, value: Appended) -> None:
-        key = (send.batch.producer, send.batch.sequence)
+        key = send.batch.key
         if send.number not in self.outstanding:
             self.world.trace.count("duplicates_answered")
         self.world.checkers.producer_answered(self, key, value)
@@ -282,7 +282,7 @@ class Producer:
             self.answered[key] = value
 
     def _refused(self, send: Send, value: Refused) -> None:
-        world, key = self.world, (send.batch.producer, send.batch.sequence)
+        world, key = self.world, send.batch.key
         if value.reason in NEVER and not self.immediate:
             raise Violation("L19", f"{self.name}/{key[1]} was refused: {value.reason} {value.message}")
         if value.reason is Reason.ROLLED_BACK:
@@ -296,7 +296,7 @@ class Producer:
     def _told(self, send: Send, value: Any) -> None:
         """Take the answer to a question."""
         self.world.trace.note(self.name, "told", value)
-        known = not self.retired and self.batches[send.batch.producer, send.batch.sequence] is send.batch
+        known = not self.retired and self.batches[send.batch.key] is send.batch
         if known and isinstance(value, Outcome) and value.fate is Fate.CONFIRMED:
             self._appended(send, Appended(value.epoch, value.base, value.count, Durability.QUORUM))
 

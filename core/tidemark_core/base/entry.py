@@ -73,6 +73,11 @@ class Batch(NamedTuple):
     payload: bytes
     durability: Durability = Durability.QUORUM
 
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """By what a log knows it: producer and sequence."""
+        return self.producer, self.sequence
+
 
 class Entry(NamedTuple):
     """A batch with its place in the log.  `header` is the packed form of all fields but the payload."""

@@ -232,12 +232,13 @@ class Producer:
             self._recover(None)  # a refusal may have been under way when the answer came that seems to be broken
             return
         forgotten = value.expected == 0 and self._now_ms - self._answered_ms > FORGOTTEN_AFTER_MS
+        unknown = value.reason is Reason.PRODUCER_UNKNOWN
+        if unknown:
+            self._fail_doubtful(value)
         if value.expected > self._acknowledged.promised:
             if lost := self._acknowledged.local_lost(value.expected):
                 self._effects.append(LocalLost(lost))
-        elif value.reason is Reason.PRODUCER_UNKNOWN:
-            self._fail_doubtful(value)
-        elif not forgotten:
+        elif not unknown and not forgotten:
             text = f"sequence {value.expected} is expected, {oldest - 1} had been acknowledged"
             for flight in self._flights:
                 self._refuse(flight, Ending.BROKEN, Refused(value.reason, text, value.epoch, value.expected))

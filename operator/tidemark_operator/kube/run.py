@@ -161,7 +161,8 @@ class ClusterRun:
         if self.service.active and self._is_over(item):
             await self._end(item)
             return False
-        if KINDS[kind].deletion is Deletion.DETACH and "deletionTimestamp" in item["metadata"]:
+        detaches = KINDS[kind].deletion is Deletion.DETACH
+        if detaches and "deletionTimestamp" in item["metadata"]:
             await self._delete_data(item)
             return False
         rests = paused(item)
@@ -177,8 +178,7 @@ class ClusterRun:
                     why = Refusal(forbidden, ConditionReason.IMAGE_NOT_ALLOWED)
                 if not why and uses_tls(item["spec"]) is not self.has_tls:
                     why = TLS_STAYS
-            detaches = KINDS[kind].deletion is Deletion.DETACH
-            goes_with_data = detaches and item["spec"].get("deletionPolicy") == "Delete"
+            goes_with_data = detaches and _wants_deletion(item)
             if not why and goes_with_data:   # before there is data: people may delete the object at once
                 await set_data_finalizer(self._api, self.caches[kind], item, True)
             done = await self.service.objects.adopt(written(item), identity(item)) if not why else None
@@ -206,7 +206,7 @@ class ClusterRun:
             return  # somebody else holds it; the rest is done when it is gone
         if not self.service.active:
             raise Later(f"the operator of {self.name} is not active")
-        wanted = item["spec"].get("deletionPolicy") == "Delete"
+        wanted = _wants_deletion(item)
         if not wanted or not await self.service.objects.delete_data(kind, name):
             if wanted:
                 self.tell(EventReason.DELETED, DELETED[kind], kind=kind, name=name)
@@ -337,3 +337,7 @@ class ClusterRun:
     async def show(self) -> None:
         """Write every status that changed.  Raises KubeError."""
         await self._showing.show()
+
+
+def _wants_deletion(item: Object) -> bool:
+    return bool(item["spec"].get("deletionPolicy") == "Delete")

@@ -35,7 +35,7 @@ class Replies:
     def node_asked(self, node: Node, event: Any) -> None:
         if isinstance(event, AppendRequest) and not self._is_folded(node, event):
             waiting = self._waiting.setdefault((node.name, node.life, event.shard), {})
-            waiting[event.request] = (event.batch.producer, event.batch.sequence)
+            waiting[event.request] = event.batch.key
 
     def _is_folded(self, node: Node, event: AppendRequest) -> bool:
         """A retry of a write that is folded waits for a row alone (U50): no other caller waits for it."""
@@ -67,7 +67,7 @@ class Replies:
         if isinstance(value, Appended):
             self._success(node, event.shard, value.base, [bases.get(each) for each in waiting.values()])
         elif isinstance(value, Refused) and value.reason is Reason.ROLLED_BACK:
-            base = bases.get((event.batch.producer, event.batch.sequence))
+            base = bases.get(event.batch.key)
             if base is not None:
                 self._rollback(node, event.shard, base, value.expected, [bases.get(each) for each in waiting.values()])
 

@@ -240,15 +240,18 @@ def test_a_gap_of_an_older_epoch_is_not_believed() -> None:
     assert third.batch is second.batch
 
 
-def test_l25_what_is_in_doubt_when_a_producer_is_forgotten_is_told_as_unknown() -> None:
+@pytest.mark.parametrize("promise", [Durability.QUORUM, Durability.LOCAL])
+def test_l25_what_is_in_doubt_when_a_producer_is_forgotten_is_told_as_unknown(promise: Durability) -> None:
     desk = Desk()
-    [first, *_] = desk.sent(*[Durability.QUORUM] * 3)
-    desk.acknowledge(first)
+    [first, *_] = desk.sent(promise, *[Durability.QUORUM] * 2)
+    desk.acknowledge(first, promise)
     [again, _] = sends(desk.step(Lost("a", "reset")))
     desk.append()   # waits for room, which trouble takes
     effects = desk.refuse(again, Reason.PRODUCER_UNKNOWN, expected=0)
     failed = [effect for effect in effects if isinstance(effect, Fail)]
     assert [(each.number, each.ending) for each in failed] == [(2, Ending.FORGOTTEN), (3, Ending.FORGOTTEN)]
+    assert [LocalLost(first.batch.count)] * (promise is Durability.LOCAL) == [
+        effect for effect in effects if isinstance(effect, LocalLost)]
 
 
 # --- endings --------------------------------------------------------------------------------------------------
