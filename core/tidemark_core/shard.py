@@ -43,10 +43,12 @@ from .document_shard import Documents
 from .documents.requests import DOCUMENT_REQUESTS
 from .documents.rows import Rows
 from .documents.rows import load as load_summary
+from .replication import claims
 from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
 from .replication.clients import (
     CLIENT_EVENTS,
     AppendRequest,
+    ClaimRequest,
     ClientEvent,
     LatestRequest,
     OutcomeRequest,
@@ -268,6 +270,8 @@ class Shard:
                 if self.documents is not None and (refused := self.documents.refuse(event)) is not None:
                     return [Reply(event.request, refused)]
                 return self.leader.on_append_request(now_ms, event)
+            case ClaimRequest():
+                return claims.on_request(self.leader, now_ms, event)
             case OutcomeRequest():
                 return self.leader.outcomes.on_request(now_ms, event)
             case ReadRequest():

@@ -97,6 +97,13 @@ MEANINGS: dict[Reason, Meaning] = {
         _Code.FAILED_PRECONDITION,
         "The shard remembers nothing of the producer: go on under a new id; what was not answered may be in the log.",
     ),
+    Reason.PRODUCER_FENCED: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "Another process has this producer: stop here, or open it again with a newer fence to take it back.",
+    ),
+    Reason.FENCE_TOO_LOW: Meaning(
+        _Code.FAILED_PRECONDITION, "The producer was claimed with this fence or a newer one: choose a fence above it."
+    ),
     Reason.QUORUM_TIMEOUT: Meaning(
         _Code.DEADLINE_EXCEEDED,
         "The outcome is not known yet: ask for it, or send the same producer and sequence again, never a new one.",

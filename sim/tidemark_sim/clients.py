@@ -22,6 +22,7 @@ from tidemark_core.producing.messages import (
     Answered,
     Append,
     AskLeader,
+    Claim,
     Doubt,
     Ending,
     Event,
@@ -33,11 +34,12 @@ from tidemark_core.producing.messages import (
     Send,
     Settings,
     Settle,
+    Taken,
     WakeAt,
 )
-from tidemark_core.replication.clients import AppendRequest, LatestRequest, OutcomeRequest, ReadRequest
-from tidemark_core.replication.messages import Appended, Fate, Latest, Outcome
-from tidemark_core.replication.producer_ids import prefix_of
+from tidemark_core.replication.clients import AppendRequest, ClaimRequest, LatestRequest, OutcomeRequest, ReadRequest
+from tidemark_core.replication.messages import Appended, Claimed, Fate, Latest, Outcome
+from tidemark_core.replication.producer_ids import named, prefix_of
 
 from .trace import Violation
 
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 QUORUM_TIMEOUT_MS, STALLED_MS, ABANDONED_MS, LAST_ANSWER_MS = 100, 150, 100, 20
 FOREVER_MS = 10**9
 RECENT_MAX = 12
+PRODUCERS_MAX = 12
+GENERATION = 1_000_000
+"""The batches of a process that claims a producer of another one have numbers from a multiple of this on."""
 
 NEVER = (Reason.INVALID_BATCH, Reason.BATCH_TOO_LARGE, Reason.UNKNOWN_GROUP)
 """Refusals that no batch of ours deserves."""
@@ -76,22 +81,36 @@ class ClientOptions:
     gives_up: float = 0.03      # chance that callers of a batch do not wait for ever
     wrong: float = 0.2          # chance to hear of a leader that is none
     seeks: float = 0.0          # chance that a subscriber goes back instead of on
+    claimed: float = 0.0        # chance that a producer is claimed
+    succeeds: float = 0.0       # chance, per batch, that another process claims the producer and the former goes on
 
 
 class Producer:
     """One idempotent producer on one shard."""
 
-    def __init__(self, world: World, name: str, shard: ShardId) -> None:
+    def __init__(self, world: World, name: str, shard: ShardId, former: Producer | None = None) -> None:
+        """With a `former` one, which goes on, it is another process that claims its producer."""
         self.world = world
         self.name = name
+        self.generation = len(world.producers) if former is not None else 0
+        self.fence = 0
         self.shard = shard
         dice, raises = world.dice, world.options.clients.raises
         settings = Settings(
             not dice.chance(raises), not dice.chance(raises), QUORUM_TIMEOUT_MS, STALLED_MS, ABANDONED_MS,
             LAST_ANSWER_MS)
-        self.core = core.Producer(prefix_of(f"client/{name}") + dice.bytes(15)[:8], settings)
-        self.core.step(0, Led(0, dice.pick(list(world.nodes))))   # an old map, before it hears of any leader
-        self.items = 0
+        claim, prefix = None, prefix_of(f"client/{name}")
+        if former is not None or dice.chance(world.options.clients.claimed):
+            fence = former.fence + 1 if former is not None and dice.chance(0.3) else 0
+            claim = Claim(dice.between(0, 1 << 30), fence)
+        producer = former.id if former is not None else named(name, prefix) if claim else prefix + dice.bytes(15)[:8]
+        self.core = core.Producer(producer, settings, claim)
+        old_map = Led(0, dice.pick(list(world.nodes)))   # before it hears of any leader
+        if claim is None:
+            self.core.step(0, old_map)
+        else:
+            world.after(0, self._step, old_map)
+        self.items = self.generation * GENERATION
         self.outstanding: set[int] = set()    # numbers of batches whose callers wait
         self.batches: dict[Key, Batch] = {}   # the batch that has the sequence, or used it up
         self.answered: dict[Key, Appended] = {}
@@ -128,10 +147,12 @@ class Producer:
     def tick(self) -> None:
         """Append a batch now and then."""
         world, dice = self.world, self.world.dice
-        if self.stopped:
+        if self.stopped or self.core.over is not None:
             world.idle()
             return
         options = world.options.clients
+        if self.core.claim is not None and len(world.producers) < PRODUCERS_MAX and dice.chance(options.succeeds):
+            world.succeed(self)
         if not self._queue and self.core.has_room():
             self.append(self._durability(), dice.around(500) if dice.chance(options.gives_up) else FOREVER_MS)
             if self.recent and dice.chance(options.twice):
@@ -189,6 +210,9 @@ class Producer:
             match effect:
                 case Send():
                     self._take(effect)
+                case Taken(fence):
+                    self.fence = fence
+                    world.trace.count("claims_taken")
                 case Settle(number):
                     self.outstanding.discard(number)
                     world.trace.count("appends_acked")
@@ -240,7 +264,9 @@ class Producer:
         world = self.world
         if self.retired:
             return
-        event = AppendRequest(self.shard, world.request_number(), send.batch, send.resume_after)
+        batch, request = send.batch, world.request_number()
+        event = AppendRequest(self.shard, request, batch, send.resume_after) if batch.count else ClaimRequest(
+            self.shard, request, *batch.key)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
             lambda value: world.network.send(node, self.name, self._answer, send, value),
@@ -267,7 +293,7 @@ class Producer:
         if self.batches[key] is send.batch:
             if isinstance(value, Appended):
                 self._appended(send, value)
-            else:
+            elif not isinstance(value, Claimed):
                 assert isinstance(value, Refused), f"an append is answered Appended or Refused, not {value!r}"
                 self._refused(send, value)
         self._step(Answered(send, value))

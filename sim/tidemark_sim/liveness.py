@@ -8,6 +8,7 @@ Stays out: safety; the checkers go on judging it here too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.base.quorum import majority
 from tidemark_core.replication.ensembles import changed_ensemble
 from tidemark_core.replication.messages import Operation
-from tidemark_core.replication.producer_ids import caller_of
+from tidemark_core.replication.producer_ids import caller_of, fence_of
 from tidemark_core.replication.reach import STABLE_WAITS, WAIT_SILENCES_MAX
 from tidemark_core.replication.records import Phase, Status
 from tidemark_core.replication.replica import Role
@@ -25,6 +26,7 @@ from tidemark_core.shard import Shard
 
 from . import full_disks, partitions, slow_members
 from .checkers.fates import covered_by
+from .clients import GENERATION
 from .faults import both_ways
 from .trace import Violation
 from .world import shard_name
@@ -339,7 +341,8 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
     history = world.checkers.history.of(shard)
     hidden = covered_by(history.entries, history.last)
     stored = {(entry.producer, entry.sequence): entry for entry in history.entries if entry.kind is Kind.DATA}
-    items: dict[bytes, int] = {}
+    items: dict[bytes, tuple[int, int]] = {}
+    of_claims: Counter[tuple[bytes, int]] = Counter()
     callers = {caller_of(producer.id) for producer in world.producers}   # those of a crowd number no batches
     seen: set[tuple[bytes, int]] = set()
     numbers = world.checkers.history.fates.of(shard).numbers   # the copy at hand may keep the header alone
@@ -347,9 +350,14 @@ def _compare_outcomes(world: World, shard: ShardId) -> None:
     for entry in history.entries:
         if entry.kind is Kind.DATA and entry.base not in hidden:
             item = numbers[entry.epoch, entry.base]
-            if item <= items.get(entry.producer, -1) and not immediate:
+            fence = fence_of(entry.sequence)
+            if (fence, item) <= items.get(entry.producer, (0, -1)) and not immediate:
                 raise Violation("L22", f"batch {item} at {entry.id} lies behind {items[entry.producer]}")
-            items[entry.producer] = item
+            items[entry.producer] = fence, item
+            if fence:
+                if item % GENERATION != of_claims[entry.producer, fence] and not immediate:
+                    raise Violation("L28", f"batch {item} at {entry.id} is not the next one of its claim")
+                of_claims[entry.producer, fence] += 1
             caller = caller_of(entry.producer)
             if caller in callers and (caller, item) in seen and not immediate:
                 raise Violation("exactly once", f"batch {item} at {entry.id} is there under another producer id, too")

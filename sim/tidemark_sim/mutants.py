@@ -35,6 +35,7 @@ from tidemark_core.replication.replica import Replica, Role
 from tidemark_core.shard import Shard
 
 from . import rebuilding
+from .claims_mutants import CLAIMS_MUTANTS
 from .clock_mutants import CLOCK_MUTANTS
 from .coordination_mutants import COORDINATION_MUTANTS
 from .copies_mutants import COPIES_MUTANTS
@@ -494,6 +495,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOSS_MUTANTS,
     *SPACE_MUTANTS,
     *PRODUCING_MUTANTS,
+    *CLAIMS_MUTANTS,
     *REACH_MUTANTS,
     *TRUST_MUTANTS,
     *KEYSPACE_MUTANTS,

@@ -563,6 +563,13 @@ PROFILES["crowd"] = {
 }
 """At most four producers of other callers: whatever the numbers, one of the crowd has more ids than each of them."""
 
+PROFILES["claims"] = {
+    **PROFILES["limbo"],
+    "clients": {
+        **PROFILES["limbo"]["clients"], "claimed": (1, 0.5, 1), "succeeds": (0.9, 0.01, 0.1), "ask": (0.3, 0.02, 0.1),
+    },
+}
+
 SILENCE_MS = (150, 400)
 COMPARE_MS = 100
 

@@ -67,6 +67,12 @@ class World(Timeline):
         self.successors = Successors(self)
         self.impostor = Impostor(self) if options.impostor.every_ms else None
 
+    def succeed(self, former: Producer) -> None:
+        """Let another process claim a producer, beside the one that has it (L26)."""
+        name = f"{former.name.partition('+')[0]}+{len(self.producers)}"
+        self.producers.append(Producer(self, name, former.shard, former))
+        self.after(self.dice.between(0, 60), self.producers[-1].tick)
+
     def lineage(self) -> bytes:
         """Return a lineage that no shard had before."""
         self._lineages += 1

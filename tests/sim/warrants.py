@@ -398,6 +398,7 @@ SAID: dict[type, Row] = {
     m.Outcome: outcome,
     Refused: refused,
     m.ReadGrant: grant,
+    m.Claimed: lambda on: on.on_majority(on.value.offset),
     m.PositionCommitted: position,
     m.SubscriptionDeleted: position,
     m.ReadRound: lambda on: on.leads(on.value.epoch),

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     PURGE = 8        # tombstones up to the offset in `sequence` do not exist any more (U52)
     PIN = 9          # keep the documents as they are here; name and lease are the payload (U70)
     UNPIN = 10       # the pin named in the payload ends (U70)
+    CLAIM = 11       # a process has a producer to itself from here on; the fence is in `sequence` (L26)
 
 
 FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION,))
@@ -145,14 +146,14 @@ def seal(
 
 def control(
     kind: Kind, payload: bytes, *, epoch: int, prev: EntryId, prev_chain: int, logged_ms: int, argument: int = -1,
-    count: int = 1,
+    count: int = 1, producer: bytes = NO_PRODUCER,
 ) -> Entry:
-    """Seal a control entry: no producer, one offset, and of EXPIRE one for each of its `count` documents.
+    """Seal a control entry: one offset, and of EXPIRE one for each of its `count` documents; CLAIM has a producer.
 
     `argument` is the offset that a CONFIRM, ROLLBACK, POSITION or PURGE names; it takes the place of the sequence, for
     a log is recovered from its headers (`recovered`).
     """
-    batch = Batch(NO_PRODUCER, argument, count, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
+    batch = Batch(producer, argument, count, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
     return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)
 
 

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     SEQUENCE_GAP = "SEQUENCE_GAP"                # resend from `expected`
     SEQUENCE_TOO_OLD = "SEQUENCE_TOO_OLD"        # the outcome is no longer remembered
     PRODUCER_UNKNOWN = "PRODUCER_UNKNOWN"        # forgotten, or never heard of: go on under another id (L25)
+    PRODUCER_FENCED = "PRODUCER_FENCED"          # final: a newer claim, with fence `expected`, has the producer (L26)
+    FENCE_TOO_LOW = "FENCE_TOO_LOW"              # claim the producer with a fence above `expected` (L26)
     QUORUM_TIMEOUT = "QUORUM_TIMEOUT"            # outcome unknown: ask again with the same (producer, sequence)
     ROLLED_BACK = "ROLLED_BACK"                  # final: in nobody's log; `expected` is the rollback record's offset
     PRODUCER_ROLLED_BACK = "PRODUCER_ROLLED_BACK"  # an earlier batch was, at `expected`: send `resume_after` (L22)

@@ -27,6 +27,9 @@ L21 A lost LOCAL acknowledgement shows as a gap
 L22 A producer acknowledges its rollback
 L25 The producer table is bounded
 L25b A caller's new producers evict its own
+L26 A claim fences every older process
+L27 A claim is answered with what stands in front of it
+L28 What a claim appends is a prefix
 F1  Two decision records
 F2  One limbo per shard
 F3  The synchro quorum lies between a majority and all members

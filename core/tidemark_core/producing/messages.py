@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..base.entry import Batch, Durability
 from ..base.refusals import Refused
 from ..documents.requests import Written
-from ..replication.messages import Appended
+from ..replication.messages import Appended, Claimed
 
 
 class Settings(NamedTuple):
@@ -20,6 +20,16 @@ class Settings(NamedTuple):
     stalled_ms: int = 1000       # without an answer for so long, it asks who leads
     abandoned_ms: int = 1000     # so long behind the quorum timeout, it doubts the connection
     last_answer_ms: int = 200    # when time is over, the answer that is under way is awaited for so long
+
+
+class Claim(NamedTuple):
+    """How a caller has a producer that it names to itself: with this fence, or with the next one where that is 0 (L26).
+
+    `draw` is a random number: of two processes that claim with the same fence, one is refused.
+    """
+
+    draw: int
+    fence: int = 0
 
 
 # --- from the shell
@@ -42,7 +52,7 @@ class Answered(NamedTuple):
     """A node answered to `send`, which is the effect itself."""
 
     send: Send
-    value: Appended | Written | Refused
+    value: Appended | Written | Claimed | Refused
 
 
 class Lost(NamedTuple):
@@ -71,7 +81,7 @@ Event = Append | Answered | Lost | Led | OnTime
 
 
 class Send(NamedTuple):
-    """Send a batch to a node, behind everything sent there before."""
+    """Send a batch to a node, behind everything sent there before; one without records is a claim (L26)."""
 
     target: str
     number: int
@@ -88,6 +98,13 @@ class Settle(NamedTuple):
     batch: Batch
 
 
+class Taken(NamedTuple):
+    """The producer is this process's, with this fence; `claimed` says where it goes on (L27)."""
+
+    fence: int
+    claimed: Claimed
+
+
 class Ending(StrEnum):
     """Why a batch does not end well."""
 
@@ -98,6 +115,8 @@ class Ending(StrEnum):
     QUORUM_TIMEOUT = "QUORUM_TIMEOUT"  # it may be in the log: the leader does not know either
     FORGOTTEN = "FORGOTTEN"            # it may be in the log: the cluster remembers the sequence no longer (L25)
     BROKEN = "BROKEN"                  # the cluster has lost what it had acknowledged
+    FENCED = "FENCED"                  # it is in no log: another process has the producer (L26)
+    ENDED = "ENDED"                    # it is in no log: a batch of this claim in front of it did not end well (L28)
 
 
 class Fail(NamedTuple):
@@ -152,4 +171,4 @@ class Note(NamedTuple):
     what: Noted
 
 
-Effect = Send | Settle | Fail | Release | LocalLost | WakeAt | AskLeader | Doubt | Note
+Effect = Send | Taken | Settle | Fail | Release | LocalLost | WakeAt | AskLeader | Doubt | Note

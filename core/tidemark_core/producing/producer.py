@@ -4,6 +4,7 @@ The cluster remembers the last five batches of a producer (L18-L21), so a batch 
 and is appended once.  After any trouble the producer sends nothing new: it waits until every attempt that counts
 was answered, then sends again all that is unanswered, in sequence order.  A producer that must leave a sequence behind
 for good (lost LOCAL appends, a refused batch, a batch given up) goes on under a new id.  Pure.
+A producer that its caller names claims its id first, and is over where others go on under a new id (L26, L28).
 Stays out: sequences behind a rollback (flights), connections, and what callers read of an ending (the client).
 """
 
@@ -15,14 +16,15 @@ from collections import deque
 from ..base.entry import Batch, Durability
 from ..base.refusals import RETRIED, Reason, Refused
 from ..documents.requests import Written
-from ..replication.messages import Appended
-from ..replication.producer_ids import next_of
+from ..replication.messages import Appended, Claimed
+from ..replication.producer_ids import FENCE_MAX, NUMBERS, claim_of, fence_of, next_of
 from .acknowledged import Acknowledged
 from .flights import IN_FLIGHT_MAX, Flight, Rollbacks
 from .messages import (
     Answered,
     Append,
     AskLeader,
+    Claim,
     Doubt,
     Effect,
     Ending,
@@ -38,6 +40,7 @@ from .messages import (
     Send,
     Settings,
     Settle,
+    Taken,
     WakeAt,
 )
 
@@ -51,6 +54,10 @@ HERE_TO_STAY = frozenset({Reason.OVERLOADED, Reason.DISK_FULL, Reason.ROLLING_BA
 OUT_OF_PLACE = frozenset({Reason.SEQUENCE_GAP, Reason.PRODUCER_UNKNOWN})
 NOT_TAKEN = HERE_TO_STAY | OUT_OF_PLACE | {Reason.UNKNOWN_GROUP, Reason.GROUP_REPLACED}
 """Said before anything is appended: this attempt is in no log."""
+CLAIM_NUMBER = -1
+"""Of a claim, as the shell hears of it; no batch of a caller has this number."""
+FOREVER_MS = 1 << 62
+LAST_NUMBER = NUMBERS - 1
 OUT_OF_TOUCH = (RETRIED - HERE_TO_STAY) | {Reason.QUORUM_TIMEOUT}
 """A node that is cut off from the operators knows no newer leader either: others are asked too."""
 
@@ -58,8 +65,8 @@ OUT_OF_TOUCH = (RETRIED - HERE_TO_STAY) | {Reason.QUORUM_TIMEOUT}
 class Producer:
     """Sends the batches of one shard; `id` and sequences change, the caller's numbers of batches do not."""
 
-    def __init__(self, producer: bytes, settings: Settings) -> None:
-        """`producer` is a new id."""
+    def __init__(self, producer: bytes, settings: Settings, claim: Claim | None = None) -> None:
+        """`producer` is a new id, or with a `claim` one that its caller names."""
         self.settings = settings
         self.id = producer
         self.trouble = ""   # why it does not get on, for people
@@ -81,6 +88,13 @@ class Producer:
         self._rollbacks = Rollbacks()
         self._now_ms = 0
         self._effects: list[Effect] = []
+        self.claim = claim
+        self.claimed = claim is None
+        self.over: Refused | None = None   # nothing more is appended, and why ...
+        self._ending = Ending.ENDED        # ... as the callers of batches hear
+        if claim is not None:
+            self._claim(claim.fence or 1)
+            self._recovering = True        # until it is known who leads
 
     # --- what the shell asks
 
@@ -91,16 +105,20 @@ class Producer:
 
     def has_room(self) -> bool:
         """Say whether one more batch may be sent now."""
-        if self._recovering:
+        if self.over is not None:
+            return True   # a batch is refused at once
+        if self._recovering or not self.claimed:
             return False
         flights = self._flights
+        if self._sequence % NUMBERS >= LAST_NUMBER:
+            return not flights   # the next one has another id
         return not flights or self._sequence - flights[0].batch.sequence < IN_FLIGHT_MAX
 
     def in_doubt(self) -> dict[int, Batch]:
         """Return by number the batches whose callers wait, and which may be in a log."""
         return {
             flight.number: flight.batch for flight in self._flights
-            if not flight.given_up and (flight.out is not None or flight.doubtful)}
+            if flight.batch.count and not flight.given_up and (flight.out is not None or flight.doubtful)}
 
     def step(self, now_ms: int, event: Event) -> list[Effect]:
         """Take one event and return what to do, in this order."""
@@ -122,7 +140,12 @@ class Producer:
 
     def _on_append(self, event: Append) -> None:
         number, deadline_ms, count, first_us, last_us, crc, payload, durability = event
+        if self._sequence % NUMBERS >= LAST_NUMBER:
+            self._renew()
         batch = Batch(self.id, self._sequence, count, first_us, last_us, crc, payload, durability)
+        if self.over is not None:
+            self._effects.append(Fail(number, self._ending, batch, self.over, left=True))
+            return
         self._sequence += 1
         flight = Flight(number, batch, deadline_ms)
         self._flights.append(flight)
@@ -142,9 +165,46 @@ class Producer:
         flight.behind = None
         self._effects.append(flight.out)
 
+    # --- claims
+
+    def _claim(self, fence: int) -> None:
+        """Ask for the producer under this fence, in front of everything else (L26)."""
+        assert self.claim is not None
+        self._sequence = claim_of(fence, self.claim.draw)
+        batch = Batch(self.id, self._sequence, 0, 0, 0, 0, b"")
+        self._flights.appendleft(Flight(CLAIM_NUMBER, batch, FOREVER_MS))
+
+    def _on_claimed(self, flight: Flight, value: Claimed) -> None:
+        self._flights.remove(flight)
+        self.claimed, self._recovering, self.trouble = True, False, ""
+        self._pause_ms, self._sequence = 0, flight.batch.sequence + 1
+        self._effects.append(Taken(fence_of(flight.batch.sequence), value))
+
+    def _on_fenced(self, flight: Flight, value: Refused) -> None:
+        """A newer claim has the producer.  A claim that may have any fence and was not appended takes the next one."""
+        again = value.reason is Reason.FENCE_TOO_LOW and self.claim is not None and not self.claim.fence
+        if again and value.expected < FENCE_MAX:
+            self._flights.remove(flight)
+            self._claim(value.expected + 1)
+            self._recover(None)
+            return
+        self._end_claim(value, Ending.FENCED)
+        self._end(flight, Ending.UNANSWERED if flight.doubtful else Ending.FENCED, value)
+
+    def _end_claim(self, why: Refused | None, ending: Ending = Ending.ENDED) -> None:
+        """Append nothing more under this claim: it would stand where a batch that is missing has its place (L28)."""
+        if self.claim is not None and self.over is None:
+            self.over, self._ending = why or Refused(Reason.ABORTED, self.trouble or "it was given up"), ending
+
+    def _wind_up(self) -> None:
+        """Tell the callers of what is under way once it has no attempt out."""
+        self._recovering = False
+        for flight in [each for each in self._flights if each.out is None]:
+            self._end(flight, Ending.UNANSWERED if flight.doubtful else self._ending, self.over)
+
     # --- answers
 
-    def _on_answer(self, send: Send, value: Appended | Written | Refused) -> None:
+    def _on_answer(self, send: Send, value: Appended | Written | Claimed | Refused) -> None:
         flight = next((each for each in self._flights if each.batch is send.batch), None)
         if flight is None or flight.refused:
             return  # settled before, by another leader or under another producer id
@@ -154,6 +214,8 @@ class Producer:
         self._answered_ms = self._now_ms
         if flight.ended:
             pass  # its fate is final; an answer to another attempt says nothing new
+        elif isinstance(value, Claimed):
+            self._on_claimed(flight, value)
         elif not isinstance(value, Refused):
             self._on_appended(flight, value)
             if not self._recovering:
@@ -192,6 +254,8 @@ class Producer:
         elif reason is Reason.PRODUCER_ROLLED_BACK:
             flight.behind = value
             self._recover(None)
+        elif reason in (Reason.PRODUCER_FENCED, Reason.FENCE_TOO_LOW):
+            self._on_fenced(flight, value)
         elif reason is Reason.SEQUENCE_TOO_OLD:
             self._end(flight, Ending.FORGOTTEN, value)
         else:
@@ -229,6 +293,8 @@ class Producer:
         back = self._acknowledged.take_back(value.expected, oldest) if value.expected < oldest else []
         self._flights.extendleft(reversed(back))
         if value.expected >= oldest or back or flight.sent_number <= self._heard_number:
+            for each in self._flights:   # told before the rollback's commit, which is lost (`rollback: Immediate`)
+                each.ended &= each.batch.sequence < value.expected
             self._recover(None)  # a refusal may have been under way when the answer came that seems to be broken
             return
         forgotten = value.expected == 0 and self._now_ms - self._answered_ms > FORGOTTEN_AFTER_MS
@@ -264,6 +330,7 @@ class Producer:
 
     def _end(self, flight: Flight, ending: Ending, refused: Refused | None) -> None:
         """Let a batch go, and tell its callers if they wait."""
+        self._end_claim(refused)
         self._flights.remove(flight)
         if flight.given_up:
             self._effects.append(Release(flight.number))
@@ -272,6 +339,7 @@ class Producer:
 
     def _refuse(self, flight: Flight, ending: Ending, refused: Refused | None) -> None:
         """Tell callers that a batch is refused; it stays until what is in front of it is settled."""
+        self._end_claim(refused)
         if not flight.given_up:
             self._effects.append(Fail(flight.number, ending, flight.batch, refused, left=False))
         flight.refused = True
@@ -292,7 +360,9 @@ class Producer:
 
     def _go_on(self) -> None:
         """Send again what is unanswered, if it is time and every attempt that counts is answered."""
-        if self._recovering and self._now_ms >= self._resend_ms and not self._are_out():
+        if self.over is not None:
+            self._wind_up()
+        elif self._recovering and self._now_ms >= self._resend_ms and not self._are_out():
             self._resend()
         self._wake()
 
@@ -305,8 +375,11 @@ class Producer:
             self._renew()  # a refused sequence was never used, so neither was any behind it
         if not self._rollbacks.to_ask(self._flights):
             self._settle_rollback()
+        if self.over is not None:
+            self._wind_up()
         if not self._flights:
             self._recovering = False
+        if not self._recovering:
             return
         target = self._led.target
         if target is None:
@@ -323,12 +396,18 @@ class Producer:
     def _settle_rollback(self) -> None:
         """Every batch here is rolled back or was not appended: give them new numbers and go on."""
         given_up = self._given_up()
+        if given_up and self.claim is not None:
+            self._renew()
+            return
         self._sequence = self._rollbacks.settle(self._flights, given_up, self._sequence)
         self._drop(given_up)
 
     def _renew(self) -> None:
         """Go on under a new producer id: nothing unanswered here is or will be in the log under the old one."""
         self._drop(self._given_up())
+        if self.claim is not None:
+            self._end_claim(None)
+            return
         self.id = next_of(self.id, self._led.prefix)
         self._sequence = 0
         self._acknowledged = Acknowledged()
@@ -350,6 +429,8 @@ class Producer:
         """A newer leader is resent to at once: the old one's answers, if any, change nothing."""
         self._led = led
         if not self._flights or led.target is None or led.epoch <= self._sent_epoch:
+            if self._recovering and self._wake_ms is None:
+                self._wake()
             return
         if led.target == self._sent_to and not self._recovering:
             self._sent_epoch = led.epoch

@@ -22,6 +22,16 @@ class AppendRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Have a producer to oneself; `sequence` is `producer_ids.claim_of` (L26).  Answered `Claimed` or `Refused`."""
+
+    shard: ShardId
+    request: int
+    producer: bytes
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutcomeRequest:
     """Ask what became of a batch (L19, L20); answered `Outcome` or `Refused`.
 
@@ -97,8 +107,8 @@ class SubscriptionsRequest:
 
 
 PositionEvent = CommitPosition | DeleteSubscription | SubscriptionsRequest
-ClientEvent = AppendRequest | OutcomeRequest | ReadRequest | LatestRequest | TrimRequest | PositionEvent
+ClientEvent = AppendRequest | ClaimRequest | OutcomeRequest | ReadRequest | LatestRequest | TrimRequest | PositionEvent
 CLIENT_EVENTS = (
-    AppendRequest, OutcomeRequest, ReadRequest, LatestRequest, TrimRequest, CommitPosition, DeleteSubscription,
-    SubscriptionsRequest,
+    AppendRequest, ClaimRequest, OutcomeRequest, ReadRequest, LatestRequest, TrimRequest, CommitPosition,
+    DeleteSubscription, SubscriptionsRequest,
 )

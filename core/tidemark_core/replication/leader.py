@@ -26,13 +26,14 @@ from ..base.effects import (
     Space,
     Write,
 )
-from ..base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, control, seal
+from ..base.entry import HEADER_BYTES, NO_PRODUCER, Batch, Durability, Entry, Kind, control, seal
 from ..base.ids import EntryId, Member, Peer, ShardKind, index_of
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import Copysets
 from .acks import committable
 from .clients import AppendRequest, ReadRequest, TrimRequest
 from .clocks import Clocks
+from .confirmations import CONFIRMATION_TIMER, Confirmations
 from .copies import Seat, selective
 from .cursor import Cursor, CursorStatus
 from .dropping import DROP_TIMER, Dropping, strip
@@ -66,7 +67,7 @@ from .messages import (
     Truncated,
 )
 from .outcomes import QUORUM_TIMER, Outcomes
-from .positions import POSITION_TIMER, Positions
+from .positions import Positions
 from .read_index import READ_INDEX_TIMER, ReadIndex
 from .replica import Pending, Replica, ReplicaState, Role, opening_payload
 from .retention import RETENTION_TIMER, Retention
@@ -96,9 +97,9 @@ class Leader:
 
     __slots__ = (
         "_copysets", "_described_commit", "_dirty", "_fill", "_filled", "_fresh", "_held", "_held_in", "_notice_armed",
-        "_pushed_later", "_released_told", "_resend_armed", "active", "change", "clocks", "contracted", "cursors",
-        "dropping", "durable", "epoch_first", "fetching", "hearing", "outcomes", "positions", "read_index", "replica",
-        "retention", "selective", "stages", "transfer",
+        "_pushed_later", "_released_told", "_resend_armed", "active", "change", "clocks", "confirmations", "contracted",
+        "cursors", "dropping", "durable", "epoch_first", "fetching", "hearing", "outcomes", "positions", "read_index",
+        "replica", "retention", "selective", "stages", "transfer",
     )
 
     def __init__(self, replica: Replica) -> None:
@@ -112,6 +113,7 @@ class Leader:
         self.clocks = Clocks(replica, replica.now_ms)
         self.hearing = Hearing(self)              # whose answers arrive
         self.outcomes = Outcomes(self)            # who waits for what
+        self.confirmations = Confirmations(self)  # who waits for a record
         self.positions = Positions(self)          # commits of subscriptions
         self.read_index = ReadIndex(self)         # who asks where the log ends
         self.retention = Retention(self)          # what is removed when
@@ -218,12 +220,13 @@ class Leader:
         """Stop leading: every waiting caller learns that the outcome is not known here."""
         replica = self.replica
         refusal = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known; retry the same sequence")
-        waiting = (*self.outcomes.limbo.everybody(), *self.positions.everybody(), *self.read_index.everybody())
+        waiting = (*self.outcomes.limbo.everybody(), *self.confirmations.everybody(), *self.read_index.everybody())
         effects: list[Effect] = [Reply(waiter, refusal) for waiter in waiting]
         if self._fresh:
             effects.append(self._persist_fresh())
         for timer in (
-            RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, POSITION_TIMER, READ_INDEX_TIMER,
+            RESEND_TIMER, NOTICE_TIMER, TRANSFER_TIMER, QUORUM_TIMER, RETENTION_TIMER, CONFIRMATION_TIMER,
+            READ_INDEX_TIMER,
         ):
             effects.append(SetTimer(replica.address, timer, None))
         if self.selective:
@@ -243,6 +246,9 @@ class Leader:
         verdict = log.producers.judge(batch.producer, batch.sequence, log.logged_ms)
         if verdict.place is not None:
             return self.outcomes.of_known(now_ms, m, verdict.place)
+        if verdict.fence:
+            text = f"the producer was claimed with fence {verdict.fence}, which is newer"
+            return [Reply(m.request, Refused(Reason.PRODUCER_FENCED, text, self.epoch, verdict.fence))]
         if verdict.too_old:
             return [
                 Reply(m.request, Refused(
@@ -295,6 +301,16 @@ class Leader:
             return Refused(Reason.OVERLOADED, f"{entries} batches wait for their quorum", self.epoch, -1, 50)
         return None
 
+    def refuse_control(self) -> Refused | None:
+        """Say why a record of a client, a position or a claim, cannot be appended now."""
+        if self.transfer is not None:
+            return Refused(Reason.TRANSFERRING, f"leadership moves to {self.transfer.to.node}", self.epoch, -1, 50)
+        if self.replica.space is Space.EXHAUSTED:
+            return Refused(Reason.DISK_FULL, "the leader's disk takes no entries", self.epoch, -1, FULL_RETRY_MS)
+        if (waiting := self.replica.log.unsettled_entries) >= self.replica.limits.pending_entries_max:
+            return Refused(Reason.OVERLOADED, f"{waiting} entries wait for their quorum", self.epoch, -1, 50)
+        return None
+
     def _no_space(self, durability: Durability) -> str | None:
         """Say why an entry of this durability finds too few disks with space, None when it finds enough (K20)."""
         if self.replica.space:
@@ -322,13 +338,14 @@ class Leader:
         self.append_control(now_ms, kind, opening_payload(replica.state, replica.me, replica.log.head))
 
     def append_control(
-        self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1, count: int = 1
+        self, now_ms: int, kind: Kind, payload: bytes = b"", argument: int = -1, count: int = 1,
+        producer: bytes = NO_PRODUCER,
     ) -> None:
         """Append a control entry; it leaves at the end of the turn."""
         log = self.replica.log
         entry = control(
             kind, payload, epoch=self.epoch, prev=log.head, prev_chain=log.chain,
-            logged_ms=self.clocks.stamp(now_ms), argument=argument, count=count,
+            logged_ms=self.clocks.stamp(now_ms), argument=argument, count=count, producer=producer,
         )
         log.append(entry)
         self._fresh.append(entry)
@@ -511,8 +528,8 @@ class Leader:
                 return self.outcomes.on_timer(now_ms)
             case "retention":
                 return self.retention.on_timer(now_ms)
-            case "position":
-                return self.positions.on_timer(now_ms)
+            case "confirmation":
+                return self.confirmations.on_timer(now_ms)
             case "read_index":
                 return self.read_index.on_timer(now_ms)
             case "transfer":
@@ -644,7 +661,7 @@ class Leader:
         confirmed = replica.confirmed
         effects = self.outcomes.decide(matches, held)
         if replica.confirmed > confirmed:
-            effects += self.positions.on_confirmed()
+            effects += self.confirmations.on_confirmed()
         released = replica.released
         if self.selective:
             effects += self.stages.advance(now_ms, matches) + self.dropping.on_progress(now_ms)

@@ -458,6 +458,22 @@ class Appended:
     durability: int  # base.entry.Durability
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Answer to a claim: it lies at `offset`, and everything in front of it is decided.
+
+    The other fields are of the newest batch of the producer in front of it that is in the log for good (L27): -1, 0, 0
+    and 0 where there is none.
+    """
+
+    epoch: int
+    offset: int
+    sequence: int
+    batch_epoch: int
+    base: int
+    count: int
+
+
 class Fate(StrEnum):
     """What became of a batch (L5, L19)."""
 

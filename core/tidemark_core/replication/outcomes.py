@@ -19,6 +19,7 @@ from ..limbo.settings import Rollback, SynchroSettings
 from ..limbo.waiting import Answer, Item, Limbo, Verdict, Waiter
 from .clients import AppendRequest, OutcomeRequest
 from .messages import Appended, Fate, Outcome
+from .producer_ids import fence_of
 from .producers import Place
 
 if TYPE_CHECKING:
@@ -77,9 +78,12 @@ class Outcomes:
             return Refused(Reason.ROLLING_BACK, "a rollback is being written", epoch, -1, 10)
         # Every remembered batch, not only the newest: a request that was under way during the rollback may arrive
         # behind those that were sent in the knowledge of it.
+        fence = fence_of(m.batch.sequence)
         for place in reversed(self.replica.log.producers.places(m.batch.producer)):
             covered = self.replica.log.decisions.covering(place.base)
-            if covered is not None and m.resume_after < covered.at:
+            if covered is None or not place.count or fence_of(place.sequence) != fence:
+                continue   # a claim takes up behind every rollback in front of it, and stays in force (L26)
+            if m.resume_after < covered.at:
                 return Refused(
                     Reason.PRODUCER_ROLLED_BACK,
                     f"sequence {place.sequence} of this producer was rolled back at offset {covered.at}; "
@@ -130,7 +134,7 @@ class Outcomes:
                     self.leader.epoch, verdict.expected,
                 ))
             ]
-        if place is None:
+        if place is None or not place.count:
             return [Reply(m.request, Outcome(Fate.NOT_FOUND, self.leader.epoch, -1, 0))]
         fate = self._fate(place)
         if fate is Fate.UNKNOWN and m.wait:

@@ -1,13 +1,14 @@
-"""Positions: what a leader does with commits of subscriptions, and who waits for them (rules B6-B9).
+"""Positions: what a leader does with commits of subscriptions (rules B6-B9).
 
-Stays out: the fold itself (`subscriptions.fold`), what positions keep from trimming (`retention`).
+Stays out: the fold itself (`subscriptions.fold`), who waits for a record (`confirmations`), what positions keep from
+trimming (`retention`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..base.effects import Effect, Reply, SetTimer, Space
+from ..base.effects import Effect, Reply
 from ..base.entry import Kind
 from ..base.refusals import Reason, Refused
 from ..subscriptions.fold import LEASE_MS_MAX, LEASE_MS_MIN, NAMES_MAX, Noted, position_payload, wrong_name
@@ -20,32 +21,19 @@ from .replica import Replica
 if TYPE_CHECKING:
     from .leader import Leader
 
-POSITION_TIMER = "position"
-WAITERS_MAX = 4096
 RENEWALS = 10
 """A reader that stands still renews its lease when such a part of it is over."""
 
 Answer = PositionCommitted | SubscriptionDeleted
 
 
-class Waiter(NamedTuple):
-    """A request that is answered once the record at offset `at` is confirmed."""
-
-    at: int
-    deadline_ms: int
-    request: int
-    answer: Answer
-
-
 class Positions:
     """Commits of one leadership."""
 
-    __slots__ = ("_armed", "_waiting", "leader")
+    __slots__ = ("leader",)
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
-        self._waiting: list[Waiter] = []
-        self._armed = False
 
     def on_request(self, now_ms: int, m: PositionEvent) -> list[Effect]:
         leader = self.leader
@@ -107,63 +95,20 @@ class Positions:
         return self.leader.head
 
     def _cannot_write(self) -> Refused | None:
-        leader, log = self.leader, self._log
-        if leader.transfer is not None:
-            return Refused(Reason.TRANSFERRING, f"leadership moves to {leader.transfer.to.node}", leader.epoch, -1, 50)
-        if leader.replica.space is Space.EXHAUSTED:
-            return Refused(Reason.DISK_FULL, "the leader's disk takes no entries", leader.epoch, -1, 1000)
-        if log.subscriptions.crowded or log.unsettled_entries >= leader.replica.limits.pending_entries_max:
-            waiting = f"{log.unsettled_entries} entries wait for their quorum"
-            return Refused(Reason.OVERLOADED, waiting, leader.epoch, -1, 50)
-        return None
+        if self._log.subscriptions.crowded:
+            return Refused(Reason.OVERLOADED, "too many positions wait for their quorum", self.leader.epoch, -1, 50)
+        return self.leader.refuse_control()
 
     # --- answering ----------------------------------------------------------------------------------------
 
     def _when(self, at: int, now_ms: int, request: int, answer: Answer) -> list[Effect]:
-        """Answer once the record at `at` is confirmed (B8); at once when it is."""
-        if at <= self.leader.replica.confirmed:
-            return [Reply(request, answer)]
-        if len(self._waiting) >= WAITERS_MAX:
-            return self._refuse(request, Reason.OVERLOADED, f"{WAITERS_MAX} commits wait for their quorum", 50)
-        self._waiting.append(Waiter(at, now_ms + self.leader.outcomes.timeout_ms, request, answer))
-        return self._arm()
+        """Answer once the record at `at` is confirmed (B8)."""
+        return self.leader.confirmations.when(at, now_ms, request, lambda: self._unless_covered(at, answer))
 
-    def on_confirmed(self) -> list[Effect]:
-        """More of the log is confirmed: answer whose record is among it, in log order."""
-        confirmed, covering = self.leader.replica.confirmed, self._log.decisions.covering
-        done = sorted((each for each in self._waiting if each.at <= confirmed), key=lambda each: each.at)
-        if done:
-            self._waiting = [each for each in self._waiting if each.at > confirmed]
-        effects: list[Effect] = []
-        for each in done:
-            if covering(each.at) is None:
-                effects.append(Reply(each.request, each.answer))
-            else:
-                effects += self._refuse(each.request, Reason.BEHIND, "a rollback took the position with it; retry", 10)
-        return effects
-
-    def on_timer(self, now_ms: int) -> list[Effect]:
-        """Whoever has waited long enough asks again: its record may still be confirmed."""
-        self._armed = False
-        late = [each for each in self._waiting if each.deadline_ms <= now_ms]
-        self._waiting = [each for each in self._waiting if each.deadline_ms > now_ms]
-        effects: list[Effect] = []
-        for each in late:
-            effects += self._refuse(each.request, Reason.BEHIND, "the position is not confirmed yet; retry", 50)
-        return effects + self._arm()
-
-    def everybody(self) -> list[int]:
-        """Return every waiting request, and let them go: this leadership is over."""
-        requests = [each.request for each in self._waiting]
-        self._waiting.clear()
-        return requests
-
-    def _arm(self) -> list[Effect]:
-        if self._armed or not self._waiting:
-            return []
-        self._armed = True
-        soonest_ms = min(each.deadline_ms for each in self._waiting)
-        return [SetTimer(self.leader.replica.address, POSITION_TIMER, soonest_ms)]
+    def _unless_covered(self, at: int, answer: Answer) -> Answer | Refused:
+        if self._log.decisions.covering(at) is None:
+            return answer
+        return Refused(Reason.BEHIND, "a rollback took the position with it; retry", self.leader.epoch, -1, 10)
 
     def _refuse(self, request: int, reason: Reason, message: str, retry_after_ms: int = -1) -> list[Effect]:
         return [Reply(request, Refused(reason, message, self.leader.epoch, -1, retry_after_ms))]

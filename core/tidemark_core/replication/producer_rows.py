@@ -44,7 +44,7 @@ class ProducerRows:
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> ProducerTable:
         """Return the table of a checkpoint that leaves it to its rows.  Raises RemoteViolation on damaged rows."""
         try:
-            table = ProducerTable.of((key[_SHARD.size:], Known.decode(value)) for key, value in rows)
+            table = ProducerTable.of((key[_SHARD.size:], Known.decode(value)[0]) for key, value in rows)
         except struct.error as error:
             raise RemoteViolation(f"a row of the producer table is cut short: {error}") from error
         self.in_force = self._begun = True

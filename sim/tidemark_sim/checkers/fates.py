@@ -15,6 +15,7 @@ from tidemark_core.base.effects import PutEntry, Write
 from tidemark_core.base.entry import Durability, Entry, Kind
 from tidemark_core.base.ids import ShardId
 from tidemark_core.documents.payload import MAGIC, decode
+from tidemark_core.replication.producer_ids import fence_of
 from tidemark_core.replication.replica import Role
 
 from ..document_clients import item_of as document_item_of
@@ -41,7 +42,8 @@ class ShardFates:
         self.rollbacks: dict[Place, int] = {}         # every record ever written, and what it reaches back to
         self.definite: dict[int, int] = {}            # committed records: offset, and what it reaches back to
         self.numbers: dict[Place, int] = {}           # of batches: some disks keep the header alone
-        self.items: dict[bytes, tuple[int, int]] = {} # per producer: base and number of the newest batch seen visible
+        # Per producer: base, and fence and number, of the newest batch seen visible.
+        self.items: dict[bytes, tuple[int, tuple[int, int]]] = {}
 
 
 def item_of(entry: Entry) -> int:
@@ -197,8 +199,8 @@ class Fates:
         fates.visible[entry.epoch, entry.base] = epoch
         if self.world.options.synchro.immediate:
             return   # who is told too early repeats what needs no repeating
-        number = fates.numbers[entry.epoch, entry.base]
-        base, item = fates.items.get(entry.producer, (-1, -1))
+        number = fence_of(entry.sequence), fates.numbers[entry.epoch, entry.base]
+        base, item = fates.items.get(entry.producer, (-1, (0, -1)))
         if entry.base < base:
             return   # seen late: what lies behind it was compared
         if number <= item:

@@ -39,7 +39,8 @@ class Desk:
         self.now_ms = 1_000_000
         self.wakes_ms: int | None = None
         self.numbers = 0
-        self.step(Led(1, leader))
+        self.seen: list[Effect] = []
+        self.began = self.step(Led(1, leader))
 
     def step(self, event: Event) -> list[Effect]:
         """Return what the step does, without the time at which to wake."""
@@ -47,6 +48,7 @@ class Desk:
         for effect in effects:
             if isinstance(effect, WakeAt):
                 self.wakes_ms = effect.at_ms
+        self.seen += effects
         return [effect for effect in effects if not isinstance(effect, WakeAt)]
 
     def append(self, durability: Durability = Durability.QUORUM, timeout_ms: int = TIMEOUT_MS) -> list[Effect]:

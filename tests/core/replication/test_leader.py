@@ -32,6 +32,7 @@ from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.order import slots_of
 from tidemark_core.limbo.settings import SynchroSettings
 from tidemark_core.replication.clients import AppendRequest
+from tidemark_core.replication.confirmations import CONFIRMATION_TIMER
 from tidemark_core.replication.cursor import CursorStatus
 from tidemark_core.replication.leader import LEADING, NOTICE_TIMER, RESEND_TIMER, TRANSFER_TIMER
 from tidemark_core.replication.messages import (
@@ -60,7 +61,6 @@ from tidemark_core.replication.messages import (
     Truncated,
 )
 from tidemark_core.replication.outcomes import QUORUM_TIMER, WAITERS_MAX
-from tidemark_core.replication.positions import POSITION_TIMER
 from tidemark_core.replication.read_index import READ_INDEX_TIMER
 from tidemark_core.replication.replica import Role
 from tidemark_core.replication.retention import RETENTION_TIMER
@@ -964,7 +964,7 @@ def test_o9_a_fence_ends_the_leadership_and_names_all_that_was_appended(led: Nod
         Reply(1, refusal),
         SetTimer(AT, RESEND_TIMER, None), SetTimer(AT, NOTICE_TIMER, None), SetTimer(AT, TRANSFER_TIMER, None),
         SetTimer(AT, QUORUM_TIMER, None), SetTimer(AT, RETENTION_TIMER, None),
-        SetTimer(AT, POSITION_TIMER, None), SetTimer(AT, READ_INDEX_TIMER, None), Trace(AT, "resigned", "epoch 1"),
+        SetTimer(AT, CONFIRMATION_TIMER, None), SetTimer(AT, READ_INDEX_TIMER, None), Trace(AT, "resigned", "epoch 1"),
     ] == effects[:-1]
     led.complete()
     assert EntryId(1, 1) == led.take_sent()[-1].head

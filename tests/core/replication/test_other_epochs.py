@@ -84,8 +84,8 @@ TO_OPERATORS = {
     messages.ShardDeleted, messages.Rejected, messages.Reach, messages.Unheard, messages.Diverged,
 }
 TO_CLIENTS = {
-    messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
-    messages.SubscriptionDeleted,
+    messages.Appended, messages.Claimed, messages.Outcome, messages.ReadGrant, messages.Latest,
+    messages.PositionCommitted, messages.SubscriptionDeleted,
 }
 NEWER = {
     Role.LEADER: {Fence, Prepare, DeleteShard},

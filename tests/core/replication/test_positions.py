@@ -9,8 +9,8 @@ import pytest
 from tidemark_core.base.effects import Space, Trace
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication.confirmations import CONFIRMATION_TIMER, WAITERS_MAX
 from tidemark_core.replication.messages import PositionCommitted, PrepareTransfer, SubscriptionDeleted
-from tidemark_core.replication.positions import POSITION_TIMER, WAITERS_MAX
 from tidemark_core.replication.retention import RETENTION_TIMER
 from tidemark_core.subscriptions.fold import LEASE_MS_MAX, NAMES_MAX, Position
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
@@ -83,7 +83,7 @@ def test_b8_a_position_is_answered_once_it_is_confirmed(node: Node) -> None:
     assert PositionCommitted(1, 5) == node.answer(1)
     assert {"one": 5} == held(node)
     assert [(11, 5)] == positions(node)
-    assert (SHARD, POSITION_TIMER) in node.timers
+    assert (SHARD, CONFIRMATION_TIMER) in node.timers
 
 
 def test_b6_a_lower_position_changes_nothing_and_is_told_where_the_subscription_stands(node: Node) -> None:
@@ -135,8 +135,8 @@ def test_b8_a_repeat_waits_for_the_entry_that_is_there(node: Node) -> None:
 def test_b8_whoever_waits_too_long_is_told_to_ask_again_and_finds_its_entry(node: Node) -> None:
     node.commit(1, "one", 5, LEASE)
     node.complete()
-    node.now_ms = node.timers[SHARD, POSITION_TIMER]
-    node.fire(POSITION_TIMER)
+    node.now_ms = node.timers[SHARD, CONFIRMATION_TIMER]
+    node.fire(CONFIRMATION_TIMER)
     assert Reason.BEHIND is node.answer(1).reason
     node.commit(2, "one", 5, LEASE)
     everybody_acks(node)
@@ -168,7 +168,7 @@ def test_a_leadership_that_ends_answers_everybody(node: Node) -> None:
     assert Reason.NOT_LEADER is node.answer(1).reason
     assert Reason.NOT_LEADER is node.commit(2, "one", 5, LEASE).reason
     assert Reason.NOT_LEADER is node.subscriptions(3).reason
-    assert (SHARD, POSITION_TIMER) not in node.timers
+    assert (SHARD, CONFIRMATION_TIMER) not in node.timers
 
 
 @pytest.mark.parametrize(
