@@ -16,12 +16,13 @@ from typing import Any
 
 from tidemark_core.base.effects import Space
 from tidemark_core.base.entry import HEADER_BYTES, Batch, Durability, Entry, Kind, decode_header, with_payload
+from tidemark_core.base.entry import RECORDS_MAX as BATCH_RECORDS_MAX
 from tidemark_core.base.errors import CorruptEntry, FormatTooNew, FormatTooOld, RemoteViolation
 from tidemark_core.base.ids import LOG_PLANE, Address, EntryId, Member
 from tidemark_core.base.refusals import Refused
 from tidemark_core.documents.payload import OUTCOME_BYTES, RECORDS_MAX, decode_outcomes, encode_outcomes
 from tidemark_core.documents.requests import Written
-from tidemark_core.replication.messages import Append, AppendAck, Appended
+from tidemark_core.replication.messages import Append, AppendAck, Appended, Claimed
 
 from .codecs import MEMBER_TEXT_BYTES_MAX, Codec, Codecs
 from .convert import APPEND, APPEND_ACK, PLANE_CODECS, reason_from_text
@@ -49,8 +50,9 @@ _MEMBER = struct.Struct(">BB")            # bytes of node, bytes of incarnation
 _ACK = struct.Struct(">QqqqB")            # epoch, upto, commit, clock, space
 _ACK_4 = struct.Struct(">Qqq")            # the same without clock and space, on links of wire version 4
 _CALL = struct.Struct(">QIBq16sqIqqIBI")  # request, shard, bytes of group, resume after, batch, bytes of payload
-_ANSWER = struct.Struct(">QB")            # request, 0 refused, 1 appended or 2 written
+_ANSWER = struct.Struct(">QB")            # request, 0 refused, 1 appended, 2 written or 3 claimed
 _APPENDED = struct.Struct(">QqIB")        # epoch, base, count, durability; of written ones an outcome a record follows
+_CLAIMED = struct.Struct(">QqqQqI")       # epoch, offset; of the batch: sequence, epoch, base, count
 _REFUSED = struct.Struct(">qqqQBHBB")     # epoch, expected, retry, map version, bytes of the four texts
 _READ = struct.Struct(">qqqII")           # first, through, released, holes, entries
 _HOLE = struct.Struct(">qq")              # first, last
@@ -62,13 +64,15 @@ _WITH_RELEASED, _WITH_COPIES, _WITH_BARE = 1, 2, 4
 WITH_GROUP_ID = 0x80
 """Set in the durability of a call, or in the mode of a START, where the group's id follows its name."""
 
-_ANSWERED_REFUSED, _ANSWERED_APPENDED, _ANSWERED_WRITTEN = range(3)
+_ANSWERED_REFUSED, _ANSWERED_APPENDED, _ANSWERED_WRITTEN, _ANSWERED_CLAIMED = range(4)
+_NO_BATCH = (-1, 0, 0, 0)                 # of a claim: no batch of the producer is in the log for good
 
 
 @dataclass(frozen=True, slots=True)
 class AppendCall:
     """One batch a client wants appended.  `request` is the client's own number, echoed in the answer.
 
+    A batch without records is a claim of its producer (L26).
     `resume_after` is the offset of the rollback record that the producer has heard of, -1 when there was none (L22).
     `group_id` tells groups of one name apart; 0 is any of them, and all that nodes below VERSION_OF_GROUP_IDS read.
     """
@@ -85,11 +89,11 @@ class AppendCall:
 class AppendAnswer:
     """What became of one call; the hints are empty where the answer needs none.
 
-    A shard of documents answers `Written`, with an outcome a record (U50).
+    A shard of documents answers `Written`, with an outcome a record (U50); a claim is answered `Claimed`.
     """
 
     request: int
-    value: Appended | Written | Refused
+    value: Appended | Written | Claimed | Refused
     leader_node: str = ""
     leader_address: str = ""
     map_version: int = 0
@@ -408,6 +412,11 @@ def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:
             parts.append(_APPENDED.pack(value.epoch, value.base, value.count, value.durability))
             parts.append(encode_outcomes(value.outcomes))
             continue
+        if isinstance(value, Claimed):
+            parts.append(_ANSWER.pack(answer.request, _ANSWERED_CLAIMED))
+            parts.append(_CLAIMED.pack(
+                value.epoch, value.offset, value.sequence, value.batch_epoch, value.base, value.count))
+            continue
         texts = (
             value.reason.encode(), value.message.encode()[:REFUSAL_TEXT_BYTES_MAX],
             short_text(answer.leader_node, "leader_node"),
@@ -433,6 +442,8 @@ def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
             yield AppendAnswer(request, Appended(epoch, base, count, _durability(durability)))
         elif answered == _ANSWERED_WRITTEN:
             yield AppendAnswer(request, _written(cursor, request))
+        elif answered == _ANSWERED_CLAIMED:
+            yield AppendAnswer(request, _claimed(cursor, request))
         elif answered == _ANSWERED_REFUSED:
             epoch, expected, retry_after_ms, map_version, *text_bytes = cursor.unpack(_REFUSED)
             reason = reason_from_text(cursor.text(text_bytes[0]))
@@ -441,7 +452,7 @@ def decode_answers(frame: bytes) -> Iterator[AppendAnswer]:
             node, address = cursor.text(text_bytes[2]), cursor.text(text_bytes[3])
             yield AppendAnswer(request, refused, node, address, map_version)
         else:
-            raise RemoteViolation(f"answer {request} is neither appended, written nor refused")
+            raise RemoteViolation(f"answer {request} is neither appended, written, claimed nor refused")
 
 
 def _written(cursor: Cursor, request: int) -> Written:
@@ -453,6 +464,20 @@ def _written(cursor: Cursor, request: int) -> Written:
     except KeyError as error:
         raise RemoteViolation(f"answer {request}: verdict {error} is not known to this build") from error
     return Written(epoch, base, count, _durability(durability), outcomes)
+
+
+def _claimed(cursor: Cursor, request: int) -> Claimed:
+    epoch, offset, *batch = cursor.unpack(_CLAIMED)
+    sequence, _, base, count = batch
+    if offset < 0:
+        raise RemoteViolation(f"answer {request} has a claim at offset {offset}")
+    if tuple(batch) != _NO_BATCH:
+        if not 1 <= count <= BATCH_RECORDS_MAX:
+            raise RemoteViolation(f"answer {request} has a batch of {count} records, the limit is {BATCH_RECORDS_MAX}")
+        if sequence < 0 or base < 0 or base + count > offset:
+            raise RemoteViolation(
+                f"answer {request} has batch {sequence} at {base} to {base + count - 1}, the claim is at {offset}")
+    return Claimed(epoch, offset, *batch)
 
 
 def _durability(number: int) -> Durability:

@@ -122,10 +122,15 @@ OFFSETS = {
 }
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
-    messages.SubscriptionDeleted,
+    messages.SubscriptionDeleted, messages.Claimed,
 }
 NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach, messages.DigestsAsked, messages.Digests)
 """The release before knows none of these (O43, O46, U73b)."""
+NEW_REASONS = {
+    Reason.GROUP_REPLACED, Reason.UNKNOWN_KEYSPACE, Reason.PRODUCER_UNKNOWN, Reason.PRODUCER_FENCED,
+    Reason.FENCE_TOO_LOW,
+    Reason.TOO_MANY_PINS, Reason.WRONG_KIND, Reason.NOT_PINNED, Reason.LAST_COPY,
+}
 PARTS = {messages.Unheard, messages.Diverged, messages.FoldedCut}
 AT = of_shard(1)
 CHECKPOINT = Checkpoint(EntryId(1, 4), 7, 1000, 300, 5, (), (), (), (), tuple(fold() for fold in FOLDS))
@@ -196,7 +201,7 @@ def test_the_release_before_reads_every_message_on_a_link_of_its_version():
     def collect(shard: int, to: Member | None, value: typing.Any) -> None:
         if getattr(value, "snapshot", None) is not None:
             value = replace(value, snapshot=replace(value.snapshot, checkpoint=CHECKPOINT.encode(), kind=ShardKind.LOG))
-        if isinstance(value, messages.Rejected) and value.refusal.reason is Reason.PRODUCER_UNKNOWN:
+        if isinstance(value, messages.Rejected) and value.refusal.reason in NEW_REASONS:
             value = replace(value, refusal=Refused(Reason.SEQUENCE_GAP))   # new, and never an answer to an operator
         value = replace(value, **{name: absent for name, absent in ADDED.items() if hasattr(value, name)})
         sent.append(frames.encode_message(of_shard(shard), to, value, 4))
@@ -238,9 +243,15 @@ appended = st.builds(messages.Appended, unsigned, signed, st.integers(1, 1 << 20
 outcomes = st.builds(Outcome, st.sampled_from(Verdict), st.integers(0, 2**63 - 1))
 written = st.lists(outcomes, max_size=20).flatmap(lambda found: st.builds(
     Written, unsigned, signed, st.just(len(found)), st.sampled_from(Durability), st.just(tuple(found))))
+no_batch = st.just((-1, 0, 0, 0))
+some_batch = st.tuples(st.integers(0, 2**63 - 1), unsigned, st.integers(0, 1 << 40), st.integers(1, 1 << 16))
+claimed = st.builds(
+    lambda epoch, behind, batch: messages.Claimed(epoch, batch[2] + batch[3] + behind, *batch),
+    unsigned, st.integers(1, 1 << 40), st.one_of(no_batch, some_batch))
 answers = st.one_of(
     st.builds(AppendAnswer, unsigned, appended),
     st.builds(AppendAnswer, unsigned, written),
+    st.builds(AppendAnswer, unsigned, claimed),
     st.builds(AppendAnswer, unsigned, refusals, words, words, unsigned),
 )
 
@@ -330,6 +341,8 @@ def test_long_refusal_text_is_cut_not_refused():
 SAMPLE_ENTRY = control(Kind.EPOCH_START, b"hello", epoch=1, prev=NOTHING, prev_chain=0, logged_ms=5)
 WRITTEN = Written(
     3, 10, 3, Durability.QUORUM, (Outcome(Verdict.APPLIED, 4), Outcome(Verdict.REFUSED, 9), Outcome(Verdict.APPLIED)))
+CLAIM = AppendCall(1, "orders", 0, Batch(b"p" * 16, 7 << 32 | 5, 0, 0, 0, 0, b""), 12)
+CLAIMED = messages.Claimed(3, 20, 1 << 32 | 9, 2, 10, 3)
 SAMPLES = [
     (
         frames.decode_messages,
@@ -346,6 +359,8 @@ SAMPLES = [
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, messages.Appended(1, 0, 1, 0))])),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, Refused(Reason.GAP, "gap"), "n", "a")])),
     (frames.decode_answers, frames.encode_answers([AppendAnswer(1, WRITTEN)])),
+    (frames.decode_answers, frames.encode_answers([AppendAnswer(1, CLAIMED)])),
+    (frames.decode_appends, frames.encode_appends([CLAIM])),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 0, 0, (SAMPLE_ENTRY,)))),
     (frames.decode_read, frames.encode_read(ReadFrame(0, 9, 9, (SAMPLE_ENTRY,), ((3, 5), (7, 8))))),
 ]
@@ -379,6 +394,29 @@ def test_an_outcome_without_a_known_verdict_is_a_violation():
 def test_an_answer_with_an_outcome_too_few_is_not_sent():
     with pytest.raises(ValueError, match="2 outcomes of 3 records"):
         frames.encode_answers([AppendAnswer(1, replace(WRITTEN, outcomes=WRITTEN.outcomes[:2]))])
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"offset": -1}, "claim at offset -1"),
+    ({"count": 0}, "batch of 0 records"),
+    ({"count": 1 << 21}, "batch of 2097152 records, the limit is 1048576"),
+    ({"sequence": -1}, "has batch -1 at 10 to 12, the claim is at 20"),
+    ({"base": -1}, "has batch 4294967305 at -1 to 1, the claim is at 20"),
+    ({"base": 18}, "at 18 to 20, the claim is at 20"),
+    ({"base": 1 << 62}, "the claim is at 20"),
+])
+def test_l27_an_answer_to_a_claim_with_a_batch_that_cannot_be_is_a_violation(wrong: dict[str, int], said: str):
+    frame = frames.encode_answers([AppendAnswer(1, replace(CLAIMED, **wrong))])
+    with pytest.raises(RemoteViolation, match=said):
+        list(frames.decode_answers(frame))
+
+
+@pytest.mark.parametrize("number", [4, 255])
+def test_an_answer_of_a_kind_that_is_not_known_is_a_violation(number: int):
+    frame = bytearray(frames.encode_answers([AppendAnswer(1, CLAIMED)]))
+    frame[8] = number
+    with pytest.raises(RemoteViolation, match="neither appended, written, claimed nor refused"):
+        list(frames.decode_answers(bytes(frame)))
 
 
 def drain(decode: typing.Callable, frame: bytes) -> object:
