@@ -1,4 +1,4 @@
-"""Tidemark/Append: batches of clients in, answers out, many of each in a frame.
+"""Tidemark/Append: batches and claims of clients in, answers out, many of each in a frame.
 
 Checks what can be checked without the core: the group, its limits, the batch's own checksum, and how many bytes
 already wait in this process.  Stays out: leadership, sequences, order; the core answers those.
@@ -15,21 +15,21 @@ from functools import partial
 from typing import Any, ClassVar
 
 import grpc.aio
-from tidemark_core.base.entry import Batch, check_batch
+from tidemark_core.base.entry import NO_PRODUCER, Batch, check_batch
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.ids import key_hash
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.payload import OUTCOME_BYTES, Verdict, keys_of
 from tidemark_core.documents.requests import Written
-from tidemark_core.replication.clients import AppendRequest
-from tidemark_core.replication.messages import Appended
-from tidemark_core.replication.producer_ids import caller_of
+from tidemark_core.replication.clients import AppendRequest, ClaimRequest
+from tidemark_core.replication.messages import Appended, Claimed
+from tidemark_core.replication.producer_ids import FENCE_MAX, caller_of, fence_of
 from tidemark_wire.channel import check_caller
 from tidemark_wire.frames import AppendAnswer, AppendCall, decode_appends, encode_answers
 from tidemark_wire.identity import Role
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.tasks import cancelled
-from tidemark_wire.wire_version import VERSION_OF_UNKNOWN_PRODUCERS
+from tidemark_wire.wire_version import VERSION_OF_CLAIMS, VERSION_OF_UNKNOWN_PRODUCERS
 
 from .access import Access, Caller
 from .budgets import Budgets
@@ -50,6 +50,7 @@ ANSWER_OVERHEAD_BYTES = 64
 RETRY_AFTER_MS = 50
 NO_HINT = Hint()
 FOREIGN = "the producer's id begins with the prefix of another caller: GetShardMap names the caller's own"
+NOT_OWN = "a claimed producer's id begins with the prefix of its caller: GetShardMap names it"
 REASONS_BEFORE = {Reason.PRODUCER_UNKNOWN: Reason.SEQUENCE_GAP, Reason.WRONG_KIND: Reason.INVALID_BATCH}
 """Reasons that clients of wire version 4 do not know, and what they hear instead."""
 
@@ -70,6 +71,17 @@ def _stray(target: Target, batch: Batch) -> str | None:
         for key in keys_of(batch.payload, batch.count):
             if not low <= key_hash(key) <= high:
                 return f"key {key[:100]!r} does not belong to shard {target.info.index} of {target.group.name!r}"
+    return None
+
+
+def _wrong_claim(batch: Batch) -> str | None:
+    """Return what is wrong with a claim, naming the field, or None."""
+    if len(batch.producer) != len(NO_PRODUCER) or batch.producer == NO_PRODUCER:
+        return f"producer must be {len(NO_PRODUCER)} bytes and not all zero"
+    if batch.payload:
+        return f"payload has {len(batch.payload)} bytes, a claim (record_count 0) has none"
+    if not 1 <= fence_of(batch.sequence) <= FENCE_MAX:
+        return f"sequence of a claim has the fence {fence_of(batch.sequence)}, must be 1 to {FENCE_MAX}"
     return None
 
 
@@ -207,18 +219,41 @@ class Appends:
         self._metrics.append_bytes.inc(len(call.batch.payload))
         shard, batch, resume_after = target.shard, call.batch, call.resume_after
         self._driver.ask(
-            lambda number: AppendRequest(shard, number, batch, resume_after),
+            (lambda number: AppendRequest(shard, number, batch, resume_after)) if batch.count
+            else (lambda number: ClaimRequest(shard, number, batch.producer, batch.sequence)),
             partial(self._settle, stream, call.request, target, size),
             size,
         )
 
     def _foreign(self, stream: _Stream, call: AppendCall) -> Refused | None:
-        """Refuse the first batch of a producer that would be another caller's (L25b); later ones need the first."""
-        if call.batch.sequence or caller_of(call.batch.producer) in (b"", stream.prefix):
-            return None
-        return self._access.denied(stream.caller, METHOD, call.group, FOREIGN)
+        """Refuse the first batch of a producer that would be another caller's (L25b); later ones need the first.
+
+        The id of a claimed producer follows from its name, which others may guess, and the sequence that is expected
+        from a refusal: each claim, and each batch behind one, needs an id of its own caller.
+        """
+        sequence, owner = call.batch.sequence, caller_of(call.batch.producer)
+        if not call.batch.count or fence_of(sequence):
+            why = NOT_OWN if owner != stream.prefix else ""
+        else:
+            why = FOREIGN if not sequence and owner not in (b"", stream.prefix) else ""
+        return self._access.denied(stream.caller, METHOD, call.group, why) if why else None
+
+    def _check_claim(self, target: Target, call: AppendCall) -> Refused | None:
+        if (wrong := _wrong_claim(call.batch)) is not None:
+            return Refused(Reason.INVALID_BATCH, wrong)
+        if target.has_documents:
+            return Refused(Reason.WRONG_KIND, f"group {call.group!r} has documents: producers of records are claimed")
+        older = self._routing.older(target, VERSION_OF_CLAIMS)
+        if older:
+            return Refused(
+                Reason.ABORTED,
+                f"nodes of a release before claims keep shard {call.shard} of {call.group!r} too; "
+                f"upgrade {', '.join(older)}")
+        return None
 
     def _check(self, target: Target, call: AppendCall) -> Refused | None:
+        if not call.batch.count:
+            return self._check_claim(target, call)
         payload_bytes = len(call.batch.payload)
         limit = min(target.group.max_batch_bytes or self._batch_bytes_max, self._batch_bytes_max)
         if payload_bytes > limit:
@@ -232,15 +267,20 @@ class Appends:
         return None if wrong is None else Refused(Reason.INVALID_BATCH, wrong)
 
     def _settle(
-        self, stream: _Stream, request: int, target: Target, size: int, value: Appended | Written | Refused
+        self, stream: _Stream, request: int, target: Target, size: int,
+        value: Appended | Written | Claimed | Refused,
     ) -> None:
         self._pending.give_back(stream.who, size)
         stream.outstanding -= 1
         self._answer(stream, request, value, target)
 
     def _answer(
-        self, stream: _Stream, request: int, value: Appended | Written | Refused, target: Target | None
+        self, stream: _Stream, request: int, value: Appended | Written | Claimed | Refused, target: Target | None
     ) -> None:
+        if isinstance(value, Claimed):
+            self._metrics.appends.labels("CLAIMED").inc()
+            stream.put(AppendAnswer(request, value))
+            return
         if isinstance(value, Appended | Written):
             self._appended.inc()
             if isinstance(value, Written):

@@ -135,6 +135,11 @@ class Routing:
         """Return where to dial a node."""
         return self._addresses.get(node)
 
+    def older(self, target: Target, version: int) -> list[str]:
+        """Return the members of a shard that run a build below a wire version, as far as the map says."""
+        versions = {each.node: each.wire_version for each in self.map.nodes}
+        return [name for name in target.info.ensemble if 0 < versions.get(name, 0) < version]
+
     def neighbours(self, node: str) -> set[Member]:
         """Return the members that share a shard with a node, as the map names them."""
         shards = (info for group in self.map.groups for info in group.shards)

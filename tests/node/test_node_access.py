@@ -18,11 +18,13 @@ import pytest
 from delivery_harness import Stream
 from google.protobuf.message_factory import GetMessageClass
 from node_harness import GROUP, Appender, NodeProcess, OperatorHand, batch, push_map, shard_map
+from tidemark_core.base.entry import Batch
 from tidemark_core.base.ids import ShardKind
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.delivery.messages import Started, Status
-from tidemark_core.replication.messages import Appended, DeleteShard, Fence, Fenced, ShardDeleted
-from tidemark_node.appends import FOREIGN
+from tidemark_core.replication.messages import Appended, Claimed, DeleteShard, Fence, Fenced, ShardDeleted
+from tidemark_core.replication.producer_ids import claim_of, named
+from tidemark_node.appends import FOREIGN, NOT_OWN
 from tidemark_operator.certificates.authority import bundle_of, create_authority, issue
 from tidemark_operator.certificates.files import CertificateFiles
 from tidemark_operator.certificates.rotation import Policy
@@ -281,6 +283,29 @@ async def test_l25b_a_producer_of_another_caller_is_refused(led: Led) -> None:
     assert isinstance(await led.append("anna", producer=others + b"stranger"), Appended), "nothing was appended"
     late = await led.append("will", 1, producer=others + b"unknown.")
     assert isinstance(late, Refused) and late.reason is Reason.PRODUCER_UNKNOWN
+
+
+async def test_l26_a_claimed_producer_is_its_callers_own(led: Led) -> None:
+    """Its id follows from its name: without the prefix anybody could fence it, or append behind its claim."""
+    mine, others = await led.prefix("will"), await led.prefix("anna")
+    claim = batch(claim_of(1, 5))._replace(count=0, payload=b"")
+
+    async def ask(caller: str, producer: bytes, sent: Batch) -> Any:
+        appender = Appender(led.address, led.certificates.client(caller))
+        try:
+            return await appender.append(sent._replace(producer=producer))
+        finally:
+            await appender.close()
+
+    assert isinstance(await ask("will", named("job", mine), claim), Claimed)
+    behind = batch(claim.sequence + 1)
+    for producer in (named("job", mine), named("job")):
+        for sent in (claim._replace(sequence=claim_of(2, 5)), behind):
+            refused = await ask("anna", producer, sent)
+            assert isinstance(refused, Refused)
+            assert (Reason.PERMISSION_DENIED, NOT_OWN) == (refused.reason, refused.message)
+    assert isinstance(await ask("anna", named("job", others), claim), Claimed), "one name, two callers, two producers"
+    assert isinstance(await ask("will", named("job", mine), behind), Appended)
 
 
 async def test_without_lists_every_client_reads_and_writes(led: Led) -> None:
