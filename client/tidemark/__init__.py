@@ -70,6 +70,7 @@ from .keyspace_views import (
 from .loop import run
 from .payload import SCHEMA
 from .pins import Pin
+from .producer import LastBatch, ProducerId, Resumed
 from .read_stats import ReadStats
 from .reader import Reader
 from .view import SqliteView, Verification
@@ -81,15 +82,15 @@ LOCAL = Durability.LOCAL
 __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
     "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "CellsPage", "Change",
-    "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents",
-    "Durability", "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
+    "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
+    "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
     "KeyExplanation", "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges",
-    "KeyspaceShape", "KeyspaceStats", "LimboEntry", "LimboView", "Location", "Outcome", "Pin", "Put", "RangeAtNode",
-    "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding", "Record", "RefusedCell",
-    "ReplacedStamp", "Scan",
-    "SeenCell", "ShardDocuments", "SlowDetection", "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp",
-    "SubscriptionView", "SubscriptionsView", "TidemarkError", "TlsSettings", "Vector", "Verification", "Written",
-    "__version__", "connect", "errors", "run", "sync",
+    "KeyspaceShape", "KeyspaceStats", "LastBatch", "LimboEntry", "LimboView", "Location", "Outcome", "Pin",
+    "ProducerId", "Put", "RangeAtNode", "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding",
+    "Record", "RefusedCell", "ReplacedStamp", "Resumed", "Scan", "SeenCell", "ShardDocuments", "SlowDetection",
+    "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView", "SubscriptionsView",
+    "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run",
+    "sync",
 ]
 
 

@@ -41,6 +41,7 @@ from .keyspace_calls import KeyspaceCalls
 from .keyspace_results import KeyspaceStats
 from .options import ReadOptions
 from .payload import DECODED_BYTES_MAX
+from .producer import ProducerId
 from .profiles import resolved
 from .questions import Questions
 from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
@@ -89,6 +90,8 @@ class Client:
         on_quorum_timeout: str = "wait",
         on_rollback: str = "retry",
         on_loss: Callable[[LocalAppendsLost], None] | None = None,
+        producer: ProducerId | None = None,
+        fence: int | None = None,
     ) -> Appender:
         """Return an appender to a log group; raises UnknownGroup, InvalidArgument.
 
@@ -98,12 +101,16 @@ class Client:
         and 'raise' gives callers QuorumTimeout; when a batch was rolled back, `on_rollback` 'retry' appends it anew,
         in order, and 'raise' gives callers RolledBack.  `on_loss` hears of acknowledged LOCAL appends that a
         failover lost.
+
+        With `producer` the appender claims the producer of that name, which no other process has from then on, and each
+        shard's log has what was appended without a gap: behind a batch that does not end well ProducerEnded refuses
+        all others.  `fence` None is one more than any before; a process with a lower fence gets ProducerFenced.
         """
         self._check_open()
         settings = AppendSettings.checked(
             durability=durability, batch_records=batch_records, batch_bytes=batch_bytes, linger_ms=linger_ms,
             timeout_s=timeout_s, max_buffered_bytes=max_buffered_bytes, compression=compression,
-            on_quorum_timeout=on_quorum_timeout, on_rollback=on_rollback,
+            on_quorum_timeout=on_quorum_timeout, on_rollback=on_rollback, producer=producer, fence=fence,
         )
         appender = Appender(self, group, settings, on_loss)
         self._open.add(appender)

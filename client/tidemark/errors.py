@@ -255,6 +255,34 @@ class RolledBack(_OfBatch):
         self.rolled_back_at = rolled_back_at
 
 
+class ProducerFenced(TidemarkError):
+    """Another process has claimed the producer, with the fence `fence` on `shard` of `group`.
+
+    Of an append: nothing of it is in the log.
+    """
+
+    reason = "PRODUCER_FENCED"
+    advice = "Stop here: another process has this producer. To take it back, open it again with a newer fence."
+
+    def __init__(self, message: str, *, group: str, shard: int, fence: int) -> None:
+        super().__init__(message)
+        self.group = group
+        self.shard = shard
+        self.fence = fence
+
+
+class ProducerEnded(TidemarkError):
+    """An earlier append of this producer did not end well, so nothing of this one was appended (L28)."""
+
+    reason = "PRODUCER_ENDED"
+    advice = "Open the producer again, see where its records end (`Appender.claimed`), and go on behind them."
+
+    def __init__(self, message: str, *, group: str, shard: int) -> None:
+        super().__init__(message)
+        self.group = group
+        self.shard = shard
+
+
 class LocalAppendsLost(TidemarkError):
     """LOCAL appends that had been acknowledged did not survive a failover (that is what LOCAL allows)."""
 

@@ -17,6 +17,7 @@ from .batch import Headers
 from .change_settings import From, Key
 from .cursor import End, Start
 from .errors import LocalAppendsLost
+from .producer import ProducerId
 
 
 class RecordOptions(TypedDict, total=False):
@@ -41,6 +42,8 @@ class AppenderOptions(TypedDict, total=False):
     on_quorum_timeout: str
     on_rollback: str
     on_loss: Callable[[LocalAppendsLost], None] | None
+    producer: ProducerId | None
+    fence: int | None
 
 
 class WriteOptions(TypedDict, total=False):

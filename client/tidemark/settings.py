@@ -12,6 +12,7 @@ from tidemark_core.base.entry import Durability
 
 from .errors import InvalidArgument
 from .payload import COMPRESSIONS
+from .producer import ProducerId, checked_producer
 
 ON_QUORUM_TIMEOUT = ("wait", "raise")
 ON_ROLLBACK = ("retry", "raise")
@@ -35,6 +36,8 @@ class AppendSettings:
     compression: str | None
     on_quorum_timeout: str = "wait"
     on_rollback: str = "retry"
+    producer: ProducerId | None = None
+    fence: int | None = None   # None: the next one
 
     @classmethod
     def checked(
@@ -49,11 +52,14 @@ class AppendSettings:
         compression: str | None,
         on_quorum_timeout: str,
         on_rollback: str,
+        producer: ProducerId | None = None,
+        fence: int | None = None,
     ) -> AppendSettings:
         """Return settings; raises InvalidArgument."""
         one_of("compression", compression, COMPRESSIONS)
         one_of("on_quorum_timeout", on_quorum_timeout, ON_QUORUM_TIMEOUT)
         one_of("on_rollback", on_rollback, ON_ROLLBACK)
+        checked_producer(producer, fence)
         return cls(
             None if durability is None else durability_of(durability),
             at_least("batch_records", batch_records, 1),
@@ -64,6 +70,8 @@ class AppendSettings:
             compression,
             on_quorum_timeout,
             on_rollback,
+            producer,
+            fence,
         )
 
 

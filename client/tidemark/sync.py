@@ -67,6 +67,7 @@ from .options import (
     WriteOptions,
 )
 from .pins import Pin
+from .producer import Resumed
 from .read_settings import SCD
 from .read_stats import ReadStats
 from .reader import Reader, items_of
@@ -181,6 +182,10 @@ class SyncAppender:
     ) -> AppendedBatch:
         """Append many records and return their places in the order given."""
         return self._thread.wait(self._appender.append_batch(list(records), durability=durability))
+
+    def claimed(self, timeout_s: float | None = None) -> dict[int, Resumed]:
+        """Return by shard where the named producer goes on."""
+        return self._thread.wait(self._appender.claimed(timeout_s))
 
     def flush(self) -> None:
         """Return when everything accepted so far is answered."""

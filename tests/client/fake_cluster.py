@@ -18,12 +18,13 @@ from fake_changes import ChangeFaults, ChangesHandler
 from fake_delivery import FakeStream, Faults
 from fake_documents import DocumentsServicer, FakeDocuments
 from fake_keyspaces import FakeKeyspace, KeyspaceFaults, KeyspacesServicer
-from tidemark_core.base.entry import Durability, Entry, Kind, check_batch, control, seal
+from tidemark_core.base.entry import NO_PRODUCER, Batch, Durability, Entry, Kind, check_batch, control, seal
 from tidemark_core.base.ids import NOTHING
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.documents.requests import Written
 from tidemark_core.limbo.view import ROLLING_BACK, WAITING, LimboEntry, LimboView
-from tidemark_core.replication.messages import Appended, Fate, Outcome
+from tidemark_core.replication.messages import Appended, Claimed, Fate, Outcome
+from tidemark_core.replication.producer_ids import fence_of
 from tidemark_core.replication.producers import Place, ProducerTable
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_wire import channel as wire
@@ -38,6 +39,7 @@ BATCH_BYTES_MAX = 8 << 20
 
 
 Reply = Callable[[Appended | Refused], None]
+ClaimReply = Callable[[Claimed | Refused], None]
 
 
 def _as_written(documents: FakeDocuments, reply: Callable[[Appended | Written | Refused], None]) -> Reply:
@@ -75,7 +77,11 @@ class FakeShard:
     marks: list[int] = field(default_factory=list)  # the resume_after that each brought
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     limbo: bool = False
+    claimed: list[tuple[bytes, int]] = field(default_factory=list)   # (producer, sequence) of every claim that arrived
+    claim_refusals: deque[Refused] = field(default_factory=deque)    # given to the next claims, in turn
+    lost_claims: int = 0   # so many claims are taken and never answered
     undecided: dict[int, list[Reply]] = field(default_factory=dict)  # base of an entry: who waits for it
+    claims: list[tuple[int, Batch, ClaimReply]] = field(default_factory=list)  # those that wait for what is in front
     rollbacks: list[tuple[int, int]] = field(default_factory=list)  # first offset, offset of the record
     final: set[int] = field(default_factory=set)  # records that are committed
     positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # of a subscription: offset and lease
@@ -104,9 +110,11 @@ class FakeShard:
         place = {"epoch": self.epoch, "prev": last.id if last else NOTHING, "prev_chain": last.chain if last else 0}
         if kind is Kind.DATA:
             entry = seal(batch, kind=kind, logged_ms=self.logged_ms, order=self._order(), **place)
-            self.producers.note(entry)
         else:
-            entry = control(kind, b"", logged_ms=self.logged_ms, argument=argument, **place)
+            producer = NO_PRODUCER if batch is None else batch.producer
+            entry = control(kind, b"", logged_ms=self.logged_ms, argument=argument, producer=producer, **place)
+        if kind in ProducerTable.kinds:
+            self.producers.note(entry)
         self.entries.append(entry)
         self._wake()
         return entry
@@ -125,7 +133,7 @@ class FakeShard:
         del self.entries[len(self.entries) - count :]
         self.producers = ProducerTable()
         for entry in self.entries:
-            if entry.kind is Kind.DATA:
+            if entry.kind in ProducerTable.kinds:
                 self.producers.note(entry)
         self.rollbacks = [(first, at) for first, at in self.rollbacks if at <= self.head]
         self.undecided = {base: waiting for base, waiting in self.undecided.items() if base <= self.head}
@@ -155,6 +163,7 @@ class FakeShard:
             if covered is not None:
                 self._answer(base, Refused(Reason.ROLLED_BACK, "rolled back", self.epoch, covered[1]))
                 del self.undecided[base]
+        self._answer_claims()
         self._wake()
 
     def confirm(self) -> None:
@@ -165,19 +174,61 @@ class FakeShard:
                 entry = by_base[base]
                 self._answer(base, Appended(entry.epoch, entry.base, entry.count, Durability.QUORUM))
                 del self.undecided[base]
+        self._answer_claims()
         self._wake()
 
     def resign(self) -> None:
         """Tell everybody who waits to ask the next leader."""
+        refused = Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known")
         for base in self.undecided:
-            self._answer(base, Refused(Reason.NOT_LEADER, "leadership ended before the outcome was known"))
+            self._answer(base, refused)
+        claims, self.claims = self.claims, []
+        for _, _, reply in claims:
+            reply(refused)
 
     def _answer(self, base: int, value: Appended | Refused) -> None:
         waiting, self.undecided[base] = self.undecided[base], []
         for reply in waiting:
             reply(value)
 
+    def _answer_claims(self) -> None:
+        ready = [each for each in self.claims if each[0] <= self.readable]
+        self.claims = [each for each in self.claims if each[0] > self.readable]
+        for at, batch, reply in ready:
+            fence = fence_of(self.producers.judge(batch.producer, batch.sequence, 1000).expected - 1)
+            if fence > fence_of(batch.sequence):
+                reply(self._fenced(fence))
+                continue
+            standing = self.producers.standing(batch.producer, at, self.covering)
+            reply(Claimed(self.epoch, at, standing.sequence, standing.epoch, standing.base, standing.count))
+
+    def _fenced(self, fence: int) -> Refused:
+        return Refused(Reason.PRODUCER_FENCED, f"claimed with fence {fence}", self.epoch, fence)
+
     # --- requests
+
+    def claim(self, batch: Batch, reply: ClaimReply) -> None:
+        """Judge a claim as the core does; `reply` is called now or once everything in front of it is decided."""
+        self.claimed.append(batch.key)
+        if self.deaf:
+            return
+        if self.claim_refusals:
+            reply(self.claim_refusals.popleft())
+            return
+        verdict = self.producers.judge(batch.producer, batch.sequence, 1000)
+        fence = fence_of(verdict.expected - 1)
+        if verdict.place is not None:
+            at = verdict.place.base
+        elif verdict.known and fence_of(batch.sequence) <= fence:
+            reply(self._fenced(fence))
+            return
+        else:
+            at = self.add(batch, Kind.CLAIM, batch.sequence).last
+        if self.lost_claims:
+            self.lost_claims -= 1
+            return
+        self.claims.append((at, batch, reply))
+        self._answer_claims()
 
     def append(self, batch, resume_after: int, reply: Reply) -> None:  # type: ignore[no-untyped-def]
         """Judge a batch as the core does; `reply` is called now, later or never."""
@@ -198,6 +249,8 @@ class FakeShard:
             return
         for known in self.producers.places(batch.producer):
             covered = self.covering(known.base)
+            if not known.count or fence_of(known.sequence) != fence_of(batch.sequence):
+                continue   # a claim takes up behind every rollback in front of it
             if covered is not None and resume_after < covered[1]:
                 reply(Refused(Reason.PRODUCER_ROLLED_BACK, "was rolled back", self.epoch, covered[1]))
                 return
@@ -214,6 +267,8 @@ class FakeShard:
         if wrong is not None:
             return Refused(Reason.INVALID_BATCH, wrong, self.epoch)
         verdict = self.producers.judge(batch.producer, batch.sequence, 1000)
+        if verdict.place is None and verdict.fence:
+            return self._fenced(verdict.fence)
         if verdict.too_old:
             return Refused(Reason.SEQUENCE_TOO_OLD, "forgotten", self.epoch, verdict.expected)
         if verdict.place is None and batch.sequence != verdict.expected:
@@ -390,6 +445,9 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
             refused = Refused(Reason.NOT_LEADER, "not the leader", shard.epoch)
             address = leader.address if leader and cluster.hints else ""
             reply(frames.AppendAnswer(call.request, refused, shard.leader, address, self.node.known.version))
+            return
+        if not call.batch.count:
+            shard.claim(call.batch, lambda value: reply(frames.AppendAnswer(call.request, value)))
             return
         shard.append(
             call.batch, call.resume_after, lambda value: reply(frames.AppendAnswer(call.request, value))

@@ -14,8 +14,9 @@ from tidemark_core.base.entry import Durability
 from tidemark_core.producing.messages import Noted
 
 from ..batch import Appended, Headers, Record, headers_of, timestamp_us_of
-from ..errors import BufferFull, Closed, LocalAppendsLost
-from ..settings import AppendSettings, durability_of
+from ..errors import BufferFull, Closed, InvalidArgument, LocalAppendsLost
+from ..producer import Resumed
+from ..settings import AppendSettings, at_least, durability_of
 from .columns import Columns
 from .pending import AppendedBatch
 from .records import RecordDispatcher
@@ -43,6 +44,7 @@ class Appender:
         group = self._dispatcher.group
         self.group_name = group_name
         self.timeout_s = settings.timeout_s
+        self.producer = settings.producer
         self.durability = group.default_durability if settings.durability is None else settings.durability
 
     @property
@@ -77,7 +79,8 @@ class Appender:
         """Append one record and return where it lies; waits for room when the buffer is full.
 
         Raises InvalidArgument (nothing was sent), RequestRefused, Unavailable and RolledBack (it is not in the log),
-        OutcomeUnknown and its kind QuorumTimeout (it may be).
+        OutcomeUnknown and its kind QuorumTimeout (it may be); of a named producer ProducerFenced and ProducerEnded (it
+        is not in the log).
         """
         self._check_open()
         pairs = headers_of(headers) if headers else None
@@ -142,6 +145,19 @@ class Appender:
         if not self._room.fits(size):
             await self._wait(min(size, self._room.limit))
 
+    async def claimed(self, timeout_s: float | None = None) -> dict[int, Resumed]:
+        """Claim every shard for the named producer, and return by shard where it goes on.
+
+        Appends need not wait for it.  `timeout_s` None is the appender's.  Raises ProducerFenced where another process
+        has a newer fence, Unavailable where a shard did not answer in time, InvalidArgument without a producer, and
+        what the cluster refused a claim with.
+        """
+        self._check_open()
+        if self.producer is None:
+            raise InvalidArgument("producer", "is not given; an appender that names none claims none")
+        timeout_s = self.timeout_s if timeout_s is None else at_least("timeout_s", timeout_s, 0.001)
+        return await self._dispatcher.claimed(timeout_s)
+
     async def flush(self) -> None:
         """Send what is waiting without linger, and return when everything accepted so far is answered.
 
@@ -185,7 +201,8 @@ class Appender:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.buffered_bytes} bytes without an answer"
-        return f"<tidemark.Appender to {self.group_name!r}, {self.durability.name}, {state}>"
+        named = "" if self.producer is None else f" as {self.producer.name!r}"
+        return f"<tidemark.Appender to {self.group_name!r}{named}, {self.durability.name}, {state}>"
 
     async def _wait(self, size: int) -> None:
         await self._room.wait(size)

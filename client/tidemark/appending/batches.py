@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidemark_core.base.entry import RECORDS_MAX, Durability
 from tidemark_core.producing.messages import Noted, Settings
+from tidemark_wire.tasks import cancelled
 
 from ..batch import BATCH_OVERHEAD_BYTES
 from ..errors import GroupReplaced, LocalAppendsLost, TidemarkError, Unavailable
+from ..producer import Resumed
 from ..routing import LOG
 from ..settings import AppendSettings
 from .pending import Pending
@@ -90,6 +92,22 @@ class Dispatcher(Generic[P]):
         """Raise UnknownGroup or WrongKind where the group is not there any more."""
         if self._gone is not None:
             raise self._gone
+
+    async def claimed(self, timeout_s: float) -> dict[int, Resumed]:
+        """Return by shard where a named producer goes on; raises Unavailable, and what a claim ended with."""
+        claims = [asyncio.ensure_future(lane.claimed()) for lane in self.lanes.values()]
+        try:
+            async with asyncio.timeout(timeout_s):
+                return {resumed.shard: resumed for resumed in await asyncio.gather(*claims)}
+        except TimeoutError:
+            late = [lane for lane in self.lanes.values() if lane.resumed is None]
+            trouble = next((lane.trouble for lane in late if lane.trouble), "silence")
+            shards = ", ".join(str(lane.index) for lane in late)
+            raise Unavailable(
+                f"the producer could not be claimed on shard {shards} of {self.group_name!r} within {timeout_s:g} s "
+                f"({trouble})") from None
+        finally:
+            await cancelled(*claims)
 
     # --- filling batches
 
@@ -224,24 +242,36 @@ class Dispatcher(Generic[P]):
         trouble = next((lane.trouble for lane in self.lanes.values() if lane.trouble), "")
         while self._keyless and now >= self._keyless[0].deadline:
             self.expire(self._keyless.popleft(), trouble)
+            for lane in self.lanes.values():   # any of them might have had it
+                lane.end(f"an earlier batch could not be sent in time ({trouble or 'no room'})")
         if self.room.used:
             self._ticker = self.loop.call_later(CHECK_EVERY_S, self._check_time)
 
     def _on_map(self) -> None:
-        """Take over the group as the map has it; writes that wait for another one of its name end here."""
+        """Take over the group as the map has it; writes that wait for another one of its name end here.
+
+        A named producer ends with its group: what it goes on behind is in no other one.
+        """
+        if self._gone is not None and self.settings.producer is not None:
+            return
         try:
             group = self.routing.group_of_kind(self.group_name, self.kind)
             self.routing.check_life(self.group_name, self.group.group_id)
         except GroupReplaced as replaced:
             self._leave(replaced)
+            if self.settings.producer is not None:
+                self._gone = replaced
+                return
             self.group, self._gone = group, None
             self._set_limits()
             self._set_lanes()
             return
         except TidemarkError as gone:
             self._leave(gone)
-            self._set_lanes()   # should the group come back with its data, they begin as new producers
             self._gone = gone
+            if self.settings.producer is not None:
+                return
+            self._set_lanes()   # should the group come back with its data, they begin as new producers
             return
         self._gone = None
         if group is not self.group:

@@ -11,7 +11,16 @@ from tidemark_core.base.entry import Batch
 from tidemark_core.producing.messages import Ending, Fail
 
 from .. import errors
-from ..errors import AcknowledgedDataLost, OutcomeUnknown, QuorumTimeout, RolledBack, TidemarkError, Unavailable
+from ..errors import (
+    AcknowledgedDataLost,
+    OutcomeUnknown,
+    ProducerEnded,
+    ProducerFenced,
+    QuorumTimeout,
+    RolledBack,
+    TidemarkError,
+    Unavailable,
+)
 
 
 class Names(TypedDict):
@@ -45,8 +54,18 @@ def error_of(failed: Fail, group: str, shard: int, within: str) -> TidemarkError
             at = refused.expected
             text = f"{what} was rolled back at offset {at}: it is not in the log and never will be"
             return RolledBack(text, rolled_back_at=at, **names)
+        case Ending.FENCED:
+            return ProducerFenced(where, group=group, shard=shard, fence=refused.expected)
+        case Ending.ENDED:
+            return ended(batch.count, group, shard, f"{refused.reason}: {refused.message}")
         case _:
             return errors.error_of(refused)
+
+
+def ended(count: int, group: str, shard: int, why: str) -> ProducerEnded:
+    """Return the error for records behind one of the same producer that did not end well."""
+    what = f"{count} records to shard {shard} of {group!r} were not appended"
+    return ProducerEnded(f"{what}: an earlier append ended the producer ({why})", group=group, shard=shard)
 
 
 def unanswered(batch: Batch, group: str, shard: int, within: str) -> OutcomeUnknown:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from google_crc32c import value as crc32c
 from pyarrow import ArrowException
-from tidemark_core.base.refusals import Refused
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.producing.messages import (
     Answered,
     Append,
     AskLeader,
+    Claim,
     Doubt,
     Ending,
     Event,
@@ -30,12 +32,16 @@ from tidemark_core.producing.messages import (
     Release,
     Send,
     Settle,
+    Taken,
     WakeAt,
 )
-from tidemark_core.producing.producer import Producer
+from tidemark_core.producing.producer import CLAIM_NUMBER, Producer
+from tidemark_core.replication.messages import Claimed
+from tidemark_core.replication.producer_ids import named
 from tidemark_wire.frames import AppendAnswer
 
 from ..errors import InvalidArgument, LocalAppendsLost, TidemarkError
+from ..producer import LastBatch, Resumed
 from . import endings
 from .links import AppendLink
 from .pending import Pending
@@ -56,7 +62,11 @@ class Lane:
         self.life = dispatcher.group.group_id
         self.index = index
         self.queue: deque[Any] = deque()  # batches of keyed writes; the last one may still be filling
-        self._producer = Producer(dispatcher.routing.new_producer(), dispatcher.producing)
+        self._producer = self._new_producer()
+        self.resumed: Resumed | None = None      # of a named producer, once it is claimed
+        self._refused: Fail | None = None        # why it cannot be
+        self._claiming: list[asyncio.Future[Resumed]] = []
+        self._ended = ""      # why nothing more of a named producer is sent
         self._numbers = itertools.count()
         self._waiting: dict[int, Pending] = {}   # by number: batches under way whose callers wait
         self._bytes: dict[int, int] = {}         # by number: the room that batches under way take
@@ -64,6 +74,13 @@ class Lane:
         self._stopped = False
         self.has_room = self._producer.has_room
         self.on_map()
+
+    def _new_producer(self) -> Producer:
+        dispatcher, settings = self._dispatcher, self._dispatcher.settings
+        if settings.producer is None:
+            return Producer(dispatcher.routing.new_producer(), dispatcher.producing)
+        claim = Claim(int.from_bytes(os.urandom(8)), settings.fence or 0)
+        return Producer(named(settings.producer.name, dispatcher.routing.producer_prefix), dispatcher.producing, claim)
 
     @property
     def trouble(self) -> str:
@@ -77,18 +94,71 @@ class Lane:
 
     def submit(self, pending: Pending) -> None:
         """Send a batch; needs `has_room`."""
+        if self._ended:
+            self._end_pending(pending)
+            return
         try:
             payload, count, first_us, last_us = pending.seal(self._dispatcher.settings.compression)
         except (ArrowException, ValueError, TypeError, OverflowError) as error:
             # The checks should not have let it through; one bad batch must not stop the lane.
             pending.fail(InvalidArgument("records", f"cannot be encoded: {error}"))
             self._dispatcher.release(pending.bytes)
+            self.end("an earlier batch cannot be encoded")
             return
         number = next(self._numbers)
         self._waiting[number], self._bytes[number] = pending, pending.bytes
         self._step(Append(
             number, int(pending.deadline * 1000), count, first_us, last_us, crc32c(payload), payload,
             pending.durability))
+
+    # --- named producers
+
+    async def claimed(self) -> Resumed:
+        """Return where the named producer goes on, once it is claimed; raises what its claim ended with."""
+        if self.resumed is not None:
+            return self.resumed
+        if self._refused is not None:
+            raise self._error_of(self._refused)
+        claiming: asyncio.Future[Resumed] = self._dispatcher.loop.create_future()
+        self._claiming.append(claiming)
+        return await claiming
+
+    def _on_taken(self, fence: int, value: Claimed) -> None:
+        last = LastBatch(value.base, value.count, value.batch_epoch, value.sequence) if value.count else None
+        resumed = self.resumed = Resumed(self.index, fence, last)
+        for claiming in self._waiting_for_claim():
+            claiming.set_result(resumed)
+
+    def _on_refused_claim(self, failed: Fail) -> None:
+        refused = failed.refused
+        assert refused is not None, "a claim has no deadline, so it ends with a refusal"
+        if refused.reason is Reason.INVALID_BATCH:   # to a node of the release before it is a batch without records
+            refused = Refused(
+                Reason.ABORTED, f"the leader of shard {self.index} is of a release before named producers; upgrade it")
+        ending = Ending.FENCED if refused.reason is Reason.PRODUCER_FENCED else Ending.REFUSED
+        self._refused = failed._replace(ending=ending, refused=refused)
+        for claiming in self._waiting_for_claim():
+            claiming.set_exception(self._error_of(self._refused))
+
+    def _waiting_for_claim(self) -> list[asyncio.Future[Resumed]]:
+        waiting, self._claiming = [each for each in self._claiming if not each.done()], []
+        return waiting
+
+    def end(self, why: str) -> None:
+        """Send nothing more of a named producer: a batch that was not sent would be a gap in front of it (L28).
+
+        Batches under way lie in front of the gap, and go on.
+        """
+        if self._dispatcher.settings.producer is None or self._ended:
+            return
+        self._ended = why
+        self.has_room = _always   # `submit` refuses it
+        while self.queue:
+            self._end_pending(self.queue.popleft())
+
+    def _end_pending(self, pending: Pending) -> None:
+        pending.fail(endings.ended(pending.count, self.group_name, self.index, self._ended))
+        self._dispatcher.release(pending.bytes)
 
     # --- what happens
 
@@ -136,6 +206,10 @@ class Lane:
                 case Settle(number, value, durability, batch):
                     self._release(number)
                     self._waiting.pop(number).settle(self.index, value, durability, batch)
+                case Taken(fence, claimed):
+                    self._on_taken(fence, claimed)
+                case Fail(number) if number == CLAIM_NUMBER:
+                    self._on_refused_claim(effect)
                 case Fail():
                     if effect.left:
                         self._release(effect.number)
@@ -158,11 +232,16 @@ class Lane:
                         link.abort("no answer; a fresh stream is opened")
                 case Note(what):
                     self._dispatcher.noted[what] += 1
+        if self._producer.over is not None:
+            for number in [each for each in self._bytes if each not in self._waiting]:
+                self._release(number)   # its callers have heard, and nothing that is heard of it changes anything
 
     def _release(self, number: int) -> None:
         self._dispatcher.release(self._bytes.pop(number, 0))
 
     def _error_of(self, failed: Fail) -> TidemarkError:
+        if self._refused is not None and failed.ending is Ending.ENDED:
+            failed = self._refused   # there never was an earlier batch: say why there is no claim
         within = f"within {self._dispatcher.settings.timeout_s:g} s ({self.trouble or 'silence'})"
         error = endings.error_of(failed, self.group_name, self.index, within)
         if failed.ending is Ending.BROKEN:
@@ -173,9 +252,12 @@ class Lane:
 
     def expire_queue(self, now: float) -> None:
         """Give up batches whose time is over before they were sent."""
-        for pending in [pending for pending in self.queue if now >= pending.deadline]:
+        late = [pending for pending in self.queue if now >= pending.deadline]
+        for pending in late:
             self.queue.remove(pending)
             self._dispatcher.expire(pending, self.trouble)
+        if late:
+            self.end(f"an earlier batch could not be sent in time ({self.trouble or 'no room'})")
 
     def unanswered(self) -> list[Pending]:
         """Return what callers still wait for among the batches under way."""
@@ -194,6 +276,8 @@ class Lane:
         self._stopped = True
         for pending in (*self._waiting.values(), *self.queue):
             pending.fail(error)
+        for claiming in self._waiting_for_claim():
+            claiming.set_exception(error)
         self._waiting.clear()
         self.queue.clear()
 
@@ -201,3 +285,7 @@ class Lane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _always() -> bool:
+    return True
