@@ -154,3 +154,43 @@ async def test_after_local_appends_and_a_kill_the_shard_goes_on(runtime: local.R
     kept = records[:-1]
     assert all(answered[record.shard, record.offset] == record.value for record in kept)
     assert len(kept) + sum(loss.records for loss in losses) == 300
+
+
+async def test_l27_a_named_producer_that_restarts_amid_dying_leaders_copies_each_line_once(
+    runtime: local.Runtime, client: tidemark.Client
+):
+    """Each process leaves batches in flight behind, and the next one reads where to go on."""
+    lines, key = 4000, b"file-7"
+    starts: list[int] = []
+    shard = (await client.group("orders")).shard_of(key)
+
+    async def copy(until_line: int) -> tidemark.Appender:
+        """Append up to a line and some more that nobody waits for; return the appender, still open."""
+        appender = client.appender("orders", batch_records=7, producer=tidemark.ProducerId("copy-job/7"), timeout_s=60)
+        last = (await appender.claimed())[shard].last
+        start = 0
+        if last is not None:
+            async for record in client.read("orders", shards=[shard], from_=last.base, until=last.last):
+                start = int(record.value) + 1
+        starts.append(start)
+        sent = [appender.append_nowait(b"%d" % line, key=key) for line in range(start, lines)]
+        for each in sent:
+            each.add_done_callback(lambda done: done.exception())   # of the older process some fail
+        await asyncio.wait_for(asyncio.gather(*sent[: max(0, until_line - start)]), PATIENCE_S)
+        return appender
+
+    first = await copy(200)
+    second = await copy(600)
+    killed = leader(client, shard)
+    assert killed is not None
+    await asyncio.to_thread(runtime.kill, killed)
+    third = await copy(1000)
+    fourth = await copy(lines)
+    for older in (first, second, third):
+        with pytest.raises((tidemark.errors.ProducerFenced, tidemark.errors.ProducerEnded)):
+            await asyncio.wait_for(older.append(b"never", key=key), PATIENCE_S)
+        await older.close()
+    await fourth.close()
+    found = [int(record.value) async for record in client.read("orders", shards=[shard])]
+    assert found == list(range(lines))
+    assert starts == sorted(set(starts)), "each process found more than the one before"

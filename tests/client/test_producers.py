@@ -281,15 +281,16 @@ async def test_l28_a_batch_whose_time_is_over_before_it_was_sent_is_no_gap(one, 
     assert b"behind" not in values_of(shard)
 
 
-async def test_l28_the_queue_behind_a_batch_that_was_not_sent_ends_with_it(one):
+@pytest.mark.parametrize("key", [None, b"key"])
+async def test_l28_the_queue_behind_a_batch_that_was_not_sent_ends_with_it(one, key):
     _, client, shard = one
     shard.deaf = True
     async with single(client, timeout_s=0.4) as appender:
-        first = appender.append_nowait(b"first", key=b"key")
+        first = appender.append_nowait(b"first", key=key)
         loop = asyncio.get_running_loop()
         opened_s = loop.time()
         await until(lambda: loop.time() > opened_s + 0.25)   # the client looks every 0.1 s whose time is over
-        second = appender.append_nowait(b"second", key=b"key", durability="COMMIT")
+        second = appender.append_nowait(b"second", key=key, durability="COMMIT")
         with pytest.raises(errors.Unavailable):
             await first
         with pytest.raises(errors.ProducerEnded, match="could not be sent in time"):

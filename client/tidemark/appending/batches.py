@@ -244,6 +244,7 @@ class Dispatcher(Generic[P]):
             self.expire(self._keyless.popleft(), trouble)
             for lane in self.lanes.values():   # any of them might have had it
                 lane.end(f"an earlier batch could not be sent in time ({trouble or 'no room'})")
+            self._pump_keyless()
         if self.room.used:
             self._ticker = self.loop.call_later(CHECK_EVERY_S, self._check_time)
 
