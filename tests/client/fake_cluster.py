@@ -217,10 +217,10 @@ class FakeShard:
             return
         verdict = self.producers.judge(batch.producer, batch.sequence, 1000)
         fence = fence_of(verdict.expected - 1)
-        if verdict.place is not None:
+        if verdict.place is not None and not verdict.place.count:
             at = verdict.place.base
         elif verdict.known and fence_of(batch.sequence) <= fence:
-            reply(self._fenced(fence))
+            reply(Refused(Reason.FENCE_TOO_LOW, f"claimed with fence {fence}", self.epoch, fence))
             return
         else:
             at = self.add(batch, Kind.CLAIM, batch.sequence).last

@@ -56,7 +56,7 @@ def of(fence: int, number: int, draw: int = 0) -> Batch:
 async def test_l26_a_newer_claim_fences_the_older_process_and_says_where_it_ended(node: Node, operator: OperatorHand):
     await lead(node, operator)
     older, newer = Appender(node.address), Appender(node.address)
-    assert await older.append(claim(1, 7)) == Claimed(1, 1, -1, 0, -1, 0)
+    assert await older.append(claim(1, 7)) == Claimed(1, 1, -1, 0, 0, 0)
     first, second = of(1, 1, 7), of(1, 2, 7)
     assert isinstance(await older.append(first), Appended)
     last = await older.append(second)
@@ -70,7 +70,7 @@ async def test_l26_a_newer_claim_fences_the_older_process_and_says_where_it_ende
     again = await older.append(claim(1, 7))
     assert isinstance(again, Refused) and again.reason is Reason.PRODUCER_FENCED
     same = await older.append(claim(2, 8))
-    assert isinstance(same, Refused) and same.reason is Reason.PRODUCER_FENCED, "one fence is of one process"
+    assert isinstance(same, Refused) and same.reason is Reason.FENCE_TOO_LOW, "one fence is of one process"
 
     goes_on = await newer.append(of(2, 1, 9))
     assert isinstance(goes_on, Appended) and goes_on.base == taken.offset + 1
@@ -78,7 +78,8 @@ async def test_l26_a_newer_claim_fences_the_older_process_and_says_where_it_ende
     assert kinds == [Kind.EPOCH_START, Kind.CLAIM, Kind.DATA, Kind.DATA, Kind.CLAIM, Kind.DATA]
     metrics = generate_latest(node.metrics.registry).decode()
     assert 'tidemark_appends_total{outcome="CLAIMED"} 3.0' in metrics
-    assert 'tidemark_appends_total{outcome="PRODUCER_FENCED"} 3.0' in metrics
+    assert 'tidemark_appends_total{outcome="PRODUCER_FENCED"} 2.0' in metrics
+    assert 'tidemark_appends_total{outcome="FENCE_TOO_LOW"} 1.0' in metrics
     await older.close()
     await newer.close()
 

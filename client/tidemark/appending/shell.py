@@ -135,7 +135,8 @@ class Lane:
         if refused.reason is Reason.INVALID_BATCH:   # to a node of the release before it is a batch without records
             refused = Refused(
                 Reason.ABORTED, f"the leader of shard {self.index} is of a release before named producers; upgrade it")
-        ending = Ending.FENCED if refused.reason is Reason.PRODUCER_FENCED else Ending.REFUSED
+        fenced = refused.reason in (Reason.PRODUCER_FENCED, Reason.FENCE_TOO_LOW)
+        ending = Ending.FENCED if fenced else Ending.REFUSED
         self._refused = failed._replace(ending=ending, refused=refused)
         for claiming in self._waiting_for_claim():
             claiming.set_exception(self._error_of(self._refused))
