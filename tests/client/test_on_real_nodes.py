@@ -165,7 +165,7 @@ async def test_l27_a_named_producer_that_restarts_amid_dying_leaders_copies_each
     shard = (await client.group("orders")).shard_of(key)
 
     async def copy(until_line: int) -> tidemark.Appender:
-        """Append up to a line and some more that nobody waits for; return the appender, still open."""
+        """Append up to a line and some more without waiting for them; return the appender, still open."""
         appender = client.appender("orders", batch_records=7, producer=tidemark.ProducerId("copy-job/7"), timeout_s=60)
         last = (await appender.claimed())[shard].last
         start = 0
