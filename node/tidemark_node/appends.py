@@ -246,7 +246,7 @@ class Appends:
         older = self._routing.older(target, VERSION_OF_CLAIMS)
         if older:
             return Refused(
-                Reason.ABORTED,
+                Reason.NEEDS_UPGRADE,
                 f"nodes of a release before claims keep shard {call.shard} of {call.group!r} too; "
                 f"upgrade {', '.join(older)}")
         return None

@@ -161,6 +161,9 @@ MEANINGS: dict[Reason, Meaning] = {
         _Code.UNAVAILABLE, "Nobody leads the shard now; an election should follow. Retry."
     ),
     Reason.ABORTED: Meaning(_Code.ABORTED, "The change was given up and nothing changed; start it again."),
+    Reason.NEEDS_UPGRADE: Meaning(
+        _Code.FAILED_PRECONDITION, "Nothing changed; upgrade the nodes that the message names, then ask again."
+    ),
     Reason.INVALID_SPEC: Meaning(_Code.INVALID_ARGUMENT, "Fix the field the message names and apply again."),
     Reason.METADATA_UNAVAILABLE: Meaning(
         _Code.UNAVAILABLE, "etcd does not answer; running shards go on, elections wait. Bring etcd back."

@@ -365,7 +365,7 @@ async def test_a_leader_of_the_release_before_is_named(one):
     async with single(client) as appender:
         with pytest.raises(errors.RequestRefused, match="of a release before named producers; upgrade it") as caught:
             await appender.claimed()
-    assert caught.value.refused.reason is Reason.ABORTED
+    assert caught.value.refused.reason is Reason.NEEDS_UPGRADE
 
 
 async def test_close_while_claiming_ends_the_wait(one):

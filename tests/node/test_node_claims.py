@@ -113,7 +113,7 @@ async def test_a_claim_waits_for_the_upgrade_of_every_member_and_names_those_to_
     await lead(node, operator)
     await push(node, 2, {"b": VERSION_OF_CLAIMS - 1, "c": VERSION_OF_CLAIMS, "d": 0})
     refused = await ask(node, claim(1))
-    assert isinstance(refused, Refused) and refused.reason is Reason.ABORTED
+    assert isinstance(refused, Refused) and refused.reason is Reason.NEEDS_UPGRADE
     assert refused.message.endswith("upgrade b")
     assert isinstance(await ask(node, batch(0)), Appended), "batches need no upgrade"
 

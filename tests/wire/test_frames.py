@@ -128,7 +128,7 @@ NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach, messages.Diges
 """The release before knows none of these (O43, O46, U73b)."""
 NEW_REASONS = {
     Reason.GROUP_REPLACED, Reason.UNKNOWN_KEYSPACE, Reason.PRODUCER_UNKNOWN, Reason.PRODUCER_FENCED,
-    Reason.FENCE_TOO_LOW,
+    Reason.FENCE_TOO_LOW, Reason.NEEDS_UPGRADE,
     Reason.TOO_MANY_PINS, Reason.WRONG_KIND, Reason.NOT_PINNED, Reason.LAST_COPY,
 }
 PARTS = {messages.Unheard, messages.Diverged, messages.FoldedCut}

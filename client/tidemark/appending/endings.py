@@ -1,4 +1,4 @@
-"""Endings: what the callers of a batch are told when it does not end well, as far as it is known.
+"""Endings: which error the callers of a batch get where it does not end well, as far as that is known.
 
 Stays out: deciding which of them is true (core's `producing`).
 """
@@ -57,15 +57,12 @@ def error_of(failed: Fail, group: str, shard: int, within: str) -> TidemarkError
         case Ending.FENCED:
             return ProducerFenced(where, group=group, shard=shard, fence=refused.expected)
         case Ending.ENDED:
-            return ended(batch.count, group, shard, f"{refused.reason}: {refused.message}")
+            what = f"{batch.count} records to shard {shard} of {group!r} were not appended" if batch.count else (
+                f"the producer was not claimed on shard {shard} of {group!r}")
+            text = f"{what}: an earlier append ended the producer ({refused.reason}: {refused.message})"
+            return ProducerEnded(text, group=group, shard=shard)
         case _:
             return errors.error_of(refused)
-
-
-def ended(count: int, group: str, shard: int, why: str) -> ProducerEnded:
-    """Return the error for records behind one of the same producer that did not end well."""
-    what = f"{count} records to shard {shard} of {group!r} were not appended"
-    return ProducerEnded(f"{what}: an earlier append ended the producer ({why})", group=group, shard=shard)
 
 
 def unanswered(batch: Batch, group: str, shard: int, within: str) -> OutcomeUnknown:

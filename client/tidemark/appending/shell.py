@@ -21,6 +21,7 @@ from tidemark_core.producing.messages import (
     AskLeader,
     Claim,
     Doubt,
+    End,
     Ending,
     Event,
     Fail,
@@ -66,7 +67,6 @@ class Lane:
         self.resumed: Resumed | None = None      # of a named producer, once it is claimed
         self._refused: Fail | None = None        # why it cannot be
         self._claiming: list[asyncio.Future[Resumed]] = []
-        self._ended = ""      # why nothing more of a named producer is sent
         self._numbers = itertools.count()
         self._waiting: dict[int, Pending] = {}   # by number: batches under way whose callers wait
         self._bytes: dict[int, int] = {}         # by number: the room that batches under way take
@@ -94,9 +94,6 @@ class Lane:
 
     def submit(self, pending: Pending) -> None:
         """Send a batch; needs `has_room`."""
-        if self._ended:
-            self._end_pending(pending)
-            return
         try:
             payload, count, first_us, last_us = pending.seal(self._dispatcher.settings.compression)
         except (ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -133,11 +130,9 @@ class Lane:
         refused = failed.refused
         assert refused is not None, "a claim has no deadline, so it ends with a refusal"
         if refused.reason is Reason.INVALID_BATCH:   # to a node of the release before it is a batch without records
-            refused = Refused(
-                Reason.ABORTED, f"the leader of shard {self.index} is of a release before named producers; upgrade it")
-        fenced = refused.reason in (Reason.PRODUCER_FENCED, Reason.FENCE_TOO_LOW)
-        ending = Ending.FENCED if fenced else Ending.REFUSED
-        self._refused = failed._replace(ending=ending, refused=refused)
+            text = f"the leader of shard {self.index} is of a release before named producers; upgrade it"
+            failed = failed._replace(refused=Refused(Reason.NEEDS_UPGRADE, text))
+        self._refused = failed
         for claiming in self._waiting_for_claim():
             claiming.set_exception(self._error_of(self._refused))
 
@@ -146,20 +141,9 @@ class Lane:
         return waiting
 
     def end(self, why: str) -> None:
-        """Send nothing more of a named producer: a batch that was not sent would be a gap in front of it (L28).
-
-        Batches under way lie in front of the gap, and go on.
-        """
-        if self._dispatcher.settings.producer is None or self._ended:
-            return
-        self._ended = why
-        self.has_room = _always   # `submit` refuses it
-        while self.queue:
-            self._end_pending(self.queue.popleft())
-
-    def _end_pending(self, pending: Pending) -> None:
-        pending.fail(endings.ended(pending.count, self.group_name, self.index, self._ended))
-        self._dispatcher.release(pending.bytes)
+        """Give up a batch that the producer has not had: what a named one appends behind it would follow a gap."""
+        self._step(End(why))
+        self._dispatcher.touch(self)
 
     # --- what happens
 
@@ -198,7 +182,7 @@ class Lane:
 
     def _step(self, event: Event) -> None:
         if self._stopped:
-            return   # an answer that nobody waits for
+            return   # every caller has heard
         loop = self._dispatcher.loop
         for effect in self._producer.step(int(loop.time() * 1000), event):
             match effect:
@@ -233,16 +217,14 @@ class Lane:
                         link.abort("no answer; a fresh stream is opened")
                 case Note(what):
                     self._dispatcher.noted[what] += 1
-        if self._producer.over is not None:
-            for number in [each for each in self._bytes if each not in self._waiting]:
-                self._release(number)   # its callers have heard, and nothing that is heard of it changes anything
 
     def _release(self, number: int) -> None:
         self._dispatcher.release(self._bytes.pop(number, 0))
 
     def _error_of(self, failed: Fail) -> TidemarkError:
         if self._refused is not None and failed.ending is Ending.ENDED:
-            failed = self._refused   # there never was an earlier batch: say why there is no claim
+            # There never was an earlier batch: say why there is no claim.
+            failed = failed._replace(ending=self._refused.ending, refused=self._refused.refused)
         within = f"within {self._dispatcher.settings.timeout_s:g} s ({self.trouble or 'silence'})"
         error = endings.error_of(failed, self.group_name, self.index, within)
         if failed.ending is Ending.BROKEN:
@@ -286,7 +268,3 @@ class Lane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _always() -> bool:
-    return True

@@ -56,6 +56,7 @@ class Reason(StrEnum):
     RECONFIGURING = "RECONFIGURING"              # an election or another change is running (O27)
     NO_LEADER = "NO_LEADER"                      # nobody leads the shard now
     ABORTED = "ABORTED"                          # the change was given up; nothing changed
+    NEEDS_UPGRADE = "NEEDS_UPGRADE"              # a node of an older release, which the message names, cannot do it
     INVALID_SPEC = "INVALID_SPEC"                # a manifest or argument; the message names the field
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"  # etcd does not answer; elections wait
     PERMISSION_DENIED = "PERMISSION_DENIED"      # the caller's certificate does not allow it

@@ -70,11 +70,17 @@ class Led(NamedTuple):
     prefix: bytes = b""
 
 
+class End(NamedTuple):
+    """A batch that was given up before it got here would be a gap: a named producer appends nothing more (L28)."""
+
+    why: str
+
+
 class OnTime(NamedTuple):
     """The time that `WakeAt` asked for has come, or another one; asking too often does no harm."""
 
 
-Event = Append | Answered | Lost | Led | OnTime
+Event = Append | Answered | Lost | Led | End | OnTime
 
 
 # --- to the shell

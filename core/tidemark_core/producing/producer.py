@@ -27,6 +27,7 @@ from .messages import (
     Claim,
     Doubt,
     Effect,
+    End,
     Ending,
     Event,
     Fail,
@@ -132,6 +133,9 @@ class Producer:
                 self._on_lost(target, why)
             case Led():
                 self._on_led(event)
+            case End(why):
+                self._end_claim(Refused(Reason.ABORTED, why))
+                self._go_on()
             case OnTime():
                 self._on_time()
         return self._effects
@@ -189,7 +193,7 @@ class Producer:
             self._recover(None)
             return
         self._end_claim(value, Ending.FENCED)
-        self._end(flight, Ending.UNANSWERED if flight.doubtful else Ending.FENCED, value)
+        self._end_unappended(flight, Ending.FENCED, value)
 
     def _end_claim(self, why: Refused | None, ending: Ending = Ending.ENDED) -> None:
         """Append nothing more under this claim: it would stand where a batch that is missing has its place (L28)."""
@@ -200,7 +204,7 @@ class Producer:
         """Tell the callers of what is under way once it has no attempt out."""
         self._recovering = False
         for flight in [each for each in self._flights if each.out is None]:
-            self._end(flight, Ending.UNANSWERED if flight.doubtful else self._ending, self.over)
+            self._end_unappended(flight, self._ending, self.over)
 
     # --- answers
 
@@ -336,6 +340,10 @@ class Producer:
             self._effects.append(Release(flight.number))
         else:
             self._effects.append(Fail(flight.number, ending, flight.batch, refused, left=True))
+
+    def _end_unappended(self, flight: Flight, ending: Ending, refused: Refused | None) -> None:
+        """End what this attempt has not appended; an earlier one may have appended a batch."""
+        self._end(flight, Ending.UNANSWERED if flight.doubtful and flight.batch.count else ending, refused)
 
     def _refuse(self, flight: Flight, ending: Ending, refused: Refused | None) -> None:
         """Tell callers that a batch is refused; it stays until what is in front of it is settled."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from tidemark_core.base.entry import Durability
-from tidemark_core.base.refusals import Reason
+from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.producing.messages import (
     Answered,
     Append,
     AskLeader,
     Claim,
     Effect,
+    End,
     Ending,
     Fail,
     Led,
@@ -86,6 +87,14 @@ def test_l26_a_claim_that_cannot_be_had_is_over(fence: int, reason: Reason, told
     assert desk.producer.idle and desk.wake() == [] and desk.wakes_ms is None
 
 
+@pytest.mark.parametrize("reason", [Reason.PRODUCER_FENCED, Reason.FENCE_TOO_LOW])
+def test_l26_a_claim_in_doubt_is_fenced_like_one_that_is_not(reason: Reason) -> None:
+    """It may have stood for a while; nothing was appended behind it."""
+    desk = ClaimDesk(fence=3)
+    [again] = desk.resent(desk.step(Lost("a", "reset")))
+    assert failed(desk.refuse(again, reason, expected=4)) == [(CLAIM_NUMBER, Ending.FENCED)]
+
+
 def test_l26_a_claim_finds_its_leader_and_is_sent_again_like_a_batch() -> None:
     desk = ClaimDesk(leader=None)
     assert AskLeader() in desk.wake_until(AskLeader)
@@ -135,7 +144,7 @@ def test_l28_callers_who_hear_of_an_ending_end_the_claim(reason: Reason) -> None
     assert [number for number, _ in failed(desk.refuse(first, reason, expected=5))] == [1]
     assert failed(desk.append()) == [(3, Ending.ENDED)]
     [settled] = [each for each in desk.acknowledge(second) if isinstance(each, Settle)]
-    assert settled.number == 2, "what was under way is told as it ends"
+    assert settled.number == 2, "a batch that was under way ends as it would have"
 
 
 def test_l28_a_rolled_back_batch_is_appended_again_under_the_same_claim() -> None:
@@ -167,10 +176,33 @@ def test_l28_a_batch_whose_time_is_over_ends_the_claim_where_it_is_in_no_log() -
     assert failed(desk.append()) == [(2, Ending.ENDED)]
 
 
+def test_l28_a_batch_given_up_before_it_is_numbered_ends_the_claim() -> None:
+    desk = ClaimDesk()
+    [first] = desk.claimed(Durability.QUORUM)
+    assert desk.step(End("no room")) == [] and desk.producer.has_room()
+    [fail] = [each for each in desk.append() if isinstance(each, Fail)]
+    assert (fail.ending, fail.refused) == (Ending.ENDED, Refused(Reason.ABORTED, "no room"))
+    assert [each.number for each in desk.acknowledge(first) if isinstance(each, Settle)] == [1]
+    assert desk.producer.idle
+
+
+def test_l28_a_claim_ends_with_a_batch_that_was_given_up_while_it_was_sent_again() -> None:
+    desk = ClaimDesk()
+    desk.refuse(*sends(desk.began), Reason.SHUTTING_DOWN, retry_ms=20)
+    assert failed(desk.step(End("no room"))) == [(CLAIM_NUMBER, Ending.ENDED)]
+    assert desk.producer.idle and failed(desk.append()) == [(1, Ending.ENDED)]
+
+
+def test_l28_a_producer_without_a_name_goes_on_behind_a_batch_that_was_given_up() -> None:
+    desk = Desk()
+    assert desk.step(End("no room")) == []
+    assert sequences(desk.append()) == [0]
+
+
 def test_l26_numbers_that_are_used_up_end_a_claim_and_give_others_a_new_id() -> None:
     for desk in (Desk(), ClaimDesk()):
-        for claim in sends(desk.began):
-            desk.take(claim)  # type: ignore[attr-defined]
+        if isinstance(desk, ClaimDesk):
+            desk.take(*sends(desk.began))
         desk.producer._sequence = claim_of(1, 0) + LAST_NUMBER - 1
         [send] = sends(desk.append())
         assert not desk.producer.has_room(), "the last number waits for those in front of it"
