@@ -465,6 +465,17 @@ class Trimmed(RequestRefused):
         return self.refused.expected
 
 
+class RecordCameFirst(RequestRefused):
+    """Another record lies at the offset that an append expects, or behind it; nothing was appended.
+
+    `end` is the offset behind the newest record of the shard: read up to it, then it is the one to expect.
+    """
+
+    @property
+    def end(self) -> int:
+        return self.refused.expected
+
+
 class WrongKind(RequestRefused):
     """The group is of the other kind: documents of a log, or records of documents."""
 
@@ -488,6 +499,7 @@ _CLASS_BY_REASON: dict[Reason, type[RequestRefused]] = {
     Reason.UNKNOWN_SHARD: UnknownShard,
     Reason.PERMISSION_DENIED: PermissionDenied,
     Reason.TRIMMED: Trimmed,
+    Reason.RECORD_CAME_FIRST: RecordCameFirst,
     Reason.WRONG_KIND: WrongKind,
     Reason.NOT_PINNED: NotPinned,
     Reason.BEHIND: Behind,

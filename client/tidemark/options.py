@@ -27,6 +27,7 @@ class RecordOptions(TypedDict, total=False):
     headers: Headers | None
     timestamp: datetime.datetime | int | None
     durability: Durability | str | None
+    expect: int | None
 
 
 class AppenderOptions(TypedDict, total=False):

@@ -28,7 +28,7 @@ from tidemark_wire.rings import InvalidRing, ring_of
 from tidemark_wire.tasks import cancelled
 from tidemark_wire.tls import Credentials
 from tidemark_wire.v1 import common_pb2, node_pb2, node_pb2_grpc
-from tidemark_wire.wire_version import VERSION_OF_GROUP_IDS
+from tidemark_wire.wire_version import VERSION_OF_EXPECT, VERSION_OF_GROUP_IDS
 
 from .errors import (
     GroupReplaced,
@@ -241,8 +241,15 @@ class Routing:
 
     def id_for(self, node: str, group_id: int) -> int:
         """Return the id of a group as a frame for a node says it: 0 where the node may be too old to read it."""
+        return group_id if self._version_of(node) >= VERSION_OF_GROUP_IDS else 0
+
+    def reads_expect(self, node: str) -> bool:
+        """Say whether a node reads the offset that an append expects; one whose version is not known may not."""
+        return self._version_of(node) >= VERSION_OF_EXPECT
+
+    def _version_of(self, node: str) -> int:
         info = self._nodes.get(node)
-        return group_id if info is not None and info.wire_version >= VERSION_OF_GROUP_IDS else 0
+        return 0 if info is None else info.wire_version
 
     def find(self, name: str) -> Group | None:
         """Return a group of the map, or None."""

@@ -217,9 +217,9 @@ class Appends:
             return
         stream.outstanding += 1
         self._metrics.append_bytes.inc(len(call.batch.payload))
-        shard, batch, resume_after = target.shard, call.batch, call.resume_after
+        shard, batch, resume_after, expect = target.shard, call.batch, call.resume_after, call.expect
         self._driver.ask(
-            (lambda number: AppendRequest(shard, number, batch, resume_after)) if batch.count
+            (lambda number: AppendRequest(shard, number, batch, resume_after, expect)) if batch.count
             else (lambda number: ClaimRequest(shard, number, batch.producer, batch.sequence)),
             partial(self._settle, stream, call.request, target, size),
             size,
@@ -261,6 +261,8 @@ class Appends:
                 Reason.BATCH_TOO_LARGE,
                 f"payload has {payload_bytes} bytes, max_batch_bytes of {call.group!r} is {limit}",
             )
+        if call.expect >= 0 and target.has_documents:
+            return Refused(Reason.WRONG_KIND, f"group {call.group!r} has documents: each write has its own condition")
         wrong = check_batch(call.batch, limit)
         if wrong is None and target.has_documents:
             wrong = _stray(target, call.batch)

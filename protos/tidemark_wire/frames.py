@@ -63,6 +63,9 @@ _WITH_RELEASED, _WITH_COPIES, _WITH_BARE = 1, 2, 4
 
 WITH_GROUP_ID = 0x80
 """Set in the durability of a call, or in the mode of a START, where the group's id follows its name."""
+_WITH_EXPECT = 0x40
+"""Set in the durability of a call where the offset that it expects comes next (L29)."""
+_LEVEL = ~(WITH_GROUP_ID | _WITH_EXPECT)
 
 _ANSWERED_REFUSED, _ANSWERED_APPENDED, _ANSWERED_WRITTEN, _ANSWERED_CLAIMED = range(4)
 _NO_BATCH = (-1, 0, 0, 0)                 # of a claim: no batch of the producer is in the log for good
@@ -75,6 +78,8 @@ class AppendCall:
     A batch without records is a claim of its producer (L26).
     `resume_after` is the offset of the rollback record that the producer has heard of, -1 when there was none (L22).
     `group_id` tells groups of one name apart; 0 is any of them, and all that nodes below VERSION_OF_GROUP_IDS read.
+    With `expect` 0 or more the batch is appended only where no other record lies from that offset on (L29); nodes below
+    VERSION_OF_EXPECT do not read it.
     """
 
     request: int
@@ -83,6 +88,7 @@ class AppendCall:
     batch: Batch
     resume_after: int = -1
     group_id: int = 0
+    expect: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,15 +369,18 @@ def _named(cursor: Cursor) -> Member:
 def append_parts(call: AppendCall) -> list[bytes]:
     """Return one call as parts; the concatenation of the parts of several calls is a frame."""
     batch, group, durability = call.batch, short_text(call.group, "group"), int(call.batch.durability)
-    parts = [group, batch.payload]
+    parts = [group]
     if call.group_id:
         durability |= WITH_GROUP_ID
-        parts.insert(1, GROUP_ID.pack(call.group_id))
+        parts.append(GROUP_ID.pack(call.group_id))
+    if call.expect >= 0:
+        durability |= _WITH_EXPECT
+        parts.append(_OFFSET.pack(call.expect))
     head = _CALL.pack(
         call.request, call.shard, len(group), call.resume_after, batch.producer, batch.sequence, batch.count,
         batch.first_timestamp_us, batch.last_timestamp_us, batch.payload_crc, durability, len(batch.payload),
     )
-    return [head, *parts]
+    return [head, *parts, batch.payload]
 
 
 def encode_appends(calls: Iterable[AppendCall]) -> bytes:
@@ -391,10 +400,11 @@ def decode_appends(frame: bytes) -> Iterator[AppendCall]:
         ) = cursor.unpack(_CALL)
         group = cursor.text(group_bytes)
         group_id = cursor.unpack(GROUP_ID)[0] if durability & WITH_GROUP_ID else 0
+        expect = cursor.unpack(_OFFSET)[0] if durability & _WITH_EXPECT else -1
         payload = cursor.take(payload_bytes)
-        level = _durability(durability & ~WITH_GROUP_ID)
+        level = _durability(durability & _LEVEL)
         batch = Batch(producer, sequence, count, first_us, last_us, crc, payload, level)
-        yield AppendCall(request, group, shard, batch, resume_after, group_id)
+        yield AppendCall(request, group, shard, batch, resume_after, group_id, expect)
 
 
 def encode_answers(answers: Iterable[AppendAnswer]) -> bytes:

@@ -104,6 +104,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.FENCE_TOO_LOW: Meaning(
         _Code.FAILED_PRECONDITION, "The producer was claimed with this fence or a newer one: choose a fence above it."
     ),
+    Reason.RECORD_CAME_FIRST: Meaning(
+        _Code.ABORTED, "Nothing was appended: read the records that came first, then expect the offset behind them."
+    ),
     Reason.QUORUM_TIMEOUT: Meaning(
         _Code.DEADLINE_EXCEEDED,
         "The outcome is not known yet: ask for it, or send the same producer and sequence again, never a new one.",

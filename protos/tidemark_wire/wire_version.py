@@ -29,6 +29,9 @@ VERSION_OF_GROUP_IDS = 5
 VERSION_OF_CLAIMS = 5
 """From this version on a node reads claims of producers; a log that an older node keeps too gets none (L26)."""
 
+VERSION_OF_EXPECT = 5
+"""From this version on a node reads the offset that an append expects (L29)."""
+
 
 class WireVersionMismatch(Exception):
     """The sides have no wire version in common; the message says what each speaks and what to do."""

@@ -82,6 +82,7 @@ class ClientOptions:
     wrong: float = 0.2          # chance to hear of a leader that is none
     seeks: float = 0.0          # chance that a subscriber goes back instead of on
     claimed: float = 0.0        # chance that a producer is claimed
+    expects: float = 0.0        # chance that a batch is appended only where no other record comes first
     succeeds: float = 0.0       # chance, per batch, that another process claims the producer and the former goes on
 
 
@@ -188,8 +189,14 @@ class Producer:
         self.outstanding.add(number)
         self._queue.append(Append(
             number, self.world.now_ms + patience_ms, count or dice.between(1, options.records_max), stamp, stamp,
-            crc32c(payload), payload, durability))
+            crc32c(payload), payload, durability, self._expected() if dice.chance(options.expects) else -1))
         self._pump()
+
+    def _expected(self) -> int:
+        """Return an offset that some node has got to by its own log, or one near it."""
+        dice, nodes = self.world.dice, self.world.nodes
+        image = nodes[dice.pick(list(nodes))].disk.written.get(self.shard)
+        return max(0, (image.last + 1 if image else 0) - dice.pick([0, 0, 0, 1, 2]))
 
     def turn_to(self, node: str) -> None:
         """Hear that a node leads."""
@@ -265,8 +272,9 @@ class Producer:
         if self.retired:
             return
         batch, request = send.batch, world.request_number()
-        event = AppendRequest(self.shard, request, batch, send.resume_after) if batch.count else ClaimRequest(
-            self.shard, request, *batch.key)
+        event = AppendRequest(
+            self.shard, request, batch, send.resume_after, send.expect
+        ) if batch.count else ClaimRequest(self.shard, request, *batch.key)
         world.network.send(
             self.name, node, world.nodes[node].request, event,
             lambda value: world.network.send(node, self.name, self._answer, send, value),
@@ -330,8 +338,9 @@ class Producer:
         """Callers hear of an ending; some endings no producer of ours deserves."""
         self.outstanding.discard(failed.number)
         self.world.trace.count(f"told_{failed.ending.lower()}")
-        too_old = failed.refused is not None and failed.refused.reason is Reason.SEQUENCE_TOO_OLD
-        if (failed.ending in (Ending.REFUSED, Ending.BROKEN) or too_old) and not self.immediate:
+        reason = failed.refused.reason if failed.refused is not None else None
+        undeserved = failed.ending in (Ending.REFUSED, Ending.BROKEN) and reason is not Reason.RECORD_CAME_FIRST
+        if (undeserved or reason is Reason.SEQUENCE_TOO_OLD) and not self.immediate:
             raise Violation("L19", f"{self.name}/{failed.batch.sequence} ends {failed.ending}: {failed.refused}")
 
 

@@ -42,6 +42,7 @@ from .copies_mutants import COPIES_MUTANTS
 from .crowd import CrowdOptions, remembered
 from .delivery_mutants import DELIVERY_MUTANTS
 from .documents_mutants import DOCUMENTS_MUTANTS
+from .expecting_mutants import EXPECTING_MUTANTS
 from .keyspaces.mutants import KEYSPACE_MUTANTS
 from .latest_mutants import LATEST_MUTANTS
 from .limbo_mutants import LIMBO_MUTANTS
@@ -496,6 +497,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SPACE_MUTANTS,
     *PRODUCING_MUTANTS,
     *CLAIMS_MUTANTS,
+    *EXPECTING_MUTANTS,
     *REACH_MUTANTS,
     *TRUST_MUTANTS,
     *KEYSPACE_MUTANTS,

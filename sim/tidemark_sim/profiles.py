@@ -570,6 +570,13 @@ PROFILES["claims"] = {
     },
 }
 
+PROFILES["expecting"] = {
+    **PROFILES["limbo"],
+    "clients": {
+        **PROFILES["limbo"]["clients"], "expects": (1, 0.2, 1), "claimed": (0.3, 0.1, 0.5), "ask": (0.3, 0.02, 0.1),
+    },
+}
+
 SILENCE_MS = (150, 400)
 COMPARE_MS = 100
 

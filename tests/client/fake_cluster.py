@@ -230,7 +230,7 @@ class FakeShard:
         self.claims.append((at, batch, reply))
         self._answer_claims()
 
-    def append(self, batch, resume_after: int, reply: Reply) -> None:  # type: ignore[no-untyped-def]
+    def append(self, batch, resume_after: int, reply: Reply, expect: int = -1) -> None:  # type: ignore[no-untyped-def]
         """Judge a batch as the core does; `reply` is called now, later or never."""
         self.sent.append((batch.producer, batch.sequence))
         self.marks.append(resume_after)
@@ -254,6 +254,11 @@ class FakeShard:
             if covered is not None and resume_after < covered[1]:
                 reply(Refused(Reason.PRODUCER_ROLLED_BACK, "was rolled back", self.epoch, covered[1]))
                 return
+        newest = self.producers.newest
+        end = newest.base + max(newest.count, 1) if newest is not None else 0
+        if 0 <= expect < end:
+            reply(Refused(Reason.RECORD_CAME_FIRST, f"a record lies at offset {end - 1}", self.epoch, end))
+            return
         entry = self.add(batch)
         if self.limbo:
             self.undecided[entry.base] = [reply]
@@ -342,6 +347,7 @@ class FakeNode:
         self.changes = ChangeFaults()
         self.zone = ""
         self.location = ""
+        self.wire_version = WIRE_VERSION   # as the map says it
         self.known = common_pb2.ShardMap()  # what it would say of the map; set by FakeCluster.push
         self.paused = asyncio.Event()
         self.paused.set()
@@ -450,7 +456,7 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
             shard.claim(call.batch, lambda value: reply(frames.AppendAnswer(call.request, value)))
             return
         shard.append(
-            call.batch, call.resume_after, lambda value: reply(frames.AppendAnswer(call.request, value))
+            call.batch, call.resume_after, lambda value: reply(frames.AppendAnswer(call.request, value)), call.expect
         )
 
     async def deliver(self, stream, context):  # type: ignore[no-untyped-def]
@@ -652,7 +658,7 @@ class FakeCluster:
         for node in self.nodes.values():
             result.nodes.add(
                 node=node.name, incarnation=f"{node.name}-1", address=node.address, available=node.alive,
-                zone=node.zone, location=node.location, wire_version=WIRE_VERSION,
+                zone=node.zone, location=node.location, wire_version=node.wire_version,
             )
         for name, shards in self.groups.items():
             group = result.groups.add(

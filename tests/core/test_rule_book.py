@@ -27,7 +27,7 @@ RULES = [
     *(f"H{number}" for number in range(1, 7)), "H3b",
     *(f"A{number}" for number in range(1, 5)), *(f"K{number}" for number in range(1, 22)),
     "K14b", "K14c", "K14d", "K14e", "K15b", "K15c", "K15d", "K20b",
-    *(f"L{number}" for number in range(1, 23)), "L25", "L25b", "L26", "L27", "L28",
+    *(f"L{number}" for number in range(1, 23)), "L25", "L25b", "L26", "L27", "L28", "L29",
     *(f"F{number}" for number in range(1, 28)),
     *(f"S{number}" for number in range(1, 38)), "S14b",
     *(f"B{number}" for number in range(1, 11)),

@@ -284,8 +284,10 @@ class Appender:
                 got += frames.decode_answers(frame)
         return got
 
-    async def append(self, sent: Batch, group: str = GROUP, shard: int = 0, resume_after: int = -1) -> Any:
-        await self.send(frames.AppendCall(sent.sequence, group, shard, sent, resume_after))
+    async def append(
+        self, sent: Batch, group: str = GROUP, shard: int = 0, resume_after: int = -1, expect: int = -1
+    ) -> Any:
+        await self.send(frames.AppendCall(sent.sequence, group, shard, sent, resume_after, expect=expect))
         (answer,) = await self.answers(1)
         assert answer.request == sent.sequence
         return answer.value

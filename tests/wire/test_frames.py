@@ -128,7 +128,7 @@ NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach, messages.Diges
 """The release before knows none of these (O43, O46, U73b)."""
 NEW_REASONS = {
     Reason.GROUP_REPLACED, Reason.UNKNOWN_KEYSPACE, Reason.PRODUCER_UNKNOWN, Reason.PRODUCER_FENCED,
-    Reason.FENCE_TOO_LOW, Reason.NEEDS_UPGRADE,
+    Reason.FENCE_TOO_LOW, Reason.NEEDS_UPGRADE, Reason.RECORD_CAME_FIRST,
     Reason.TOO_MANY_PINS, Reason.WRONG_KIND, Reason.NOT_PINNED, Reason.LAST_COPY,
 }
 PARTS = {messages.Unheard, messages.Diverged, messages.FoldedCut}
@@ -375,6 +375,19 @@ def test_t13_a_call_without_the_id_of_its_group_has_the_form_that_older_nodes_re
     assert [each.group_id for each in frames.decode_appends(named)] == [7]
     with pytest.raises(RemoteViolation, match="too early"):
         list(frames.decode_appends(named[:head + 8]))
+
+
+def test_l29_an_expected_offset_follows_the_group_and_no_other_call_has_room_for_one():
+    call = AppendCall(1, "orders", 0, Batch(b"p" * 16, 0, 1, 0, 0, 1, b"payload", Durability.LOCAL), 12)
+    expecting = replace(call, expect=258)
+    head = struct.calcsize(">QIBq16sqIqqIBI")
+    for group_id, between in ((0, b""), (7, b"\0\0\0\x07")):
+        sent = frames.encode_appends([replace(expecting, group_id=group_id)])
+        assert sent[head:] == b"orders" + between + b"\0" * 6 + b"\x01\x02" + b"payload"
+        assert list(frames.decode_appends(sent)) == [replace(expecting, group_id=group_id)]
+        with pytest.raises(RemoteViolation, match="too early"):
+            list(frames.decode_appends(sent[:head + 8 + len(between)]))
+    assert list(frames.decode_appends(frames.encode_appends([replace(call, expect=0)]))) == [replace(call, expect=0)]
 
 
 def test_an_answer_with_more_outcomes_than_an_entry_has_records_is_a_violation():

@@ -75,9 +75,12 @@ class Appender:
         headers: Headers | None = None,
         timestamp: datetime.datetime | int | None = None,
         durability: Durability | str | None = None,
+        expect: int | None = None,
     ) -> Appended:
         """Append one record and return where it lies; waits for room when the buffer is full.
 
+        With `expect` it is appended only where no other record lies at that offset of its shard or behind it; else it
+        raises RecordCameFirst, and nothing was appended.  A record without a key needs a group of one shard then.
         Raises InvalidArgument (nothing was sent), RequestRefused, Unavailable and RolledBack (it is not in the log),
         OutcomeUnknown and its kind QuorumTimeout (it may be); of a named producer ProducerFenced and ProducerEnded (it
         is not in the log).
@@ -89,7 +92,7 @@ class Appender:
         durability = self.durability if durability is None else durability_of(durability)
         if not self._room.fits(size):
             await self._wait(size)
-        return await self._dispatcher.add(value, key, pairs, timestamp_us, durability, size)
+        return await self._dispatcher.add(value, key, pairs, timestamp_us, durability, size, expect)
 
     def append_nowait(
         self,
@@ -99,6 +102,7 @@ class Appender:
         headers: Headers | None = None,
         timestamp: datetime.datetime | int | None = None,
         durability: Durability | str | None = None,
+        expect: int | None = None,
     ) -> asyncio.Future[Appended]:
         """Append one record and return a future of its place; raises BufferFull instead of waiting."""
         self._check_open()
@@ -108,7 +112,7 @@ class Appender:
         durability = self.durability if durability is None else durability_of(durability)
         if not self._room.fits(size):
             raise BufferFull(f"{self._room.used} bytes wait for answers, the limit is {self._room.limit}")
-        return self._dispatcher.add(value, key, pairs, timestamp_us, durability, size)
+        return self._dispatcher.add(value, key, pairs, timestamp_us, durability, size, expect)
 
     async def append_batch(
         self, records: Iterable[bytes | Record], *, durability: Durability | str | None = None

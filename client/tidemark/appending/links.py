@@ -56,8 +56,8 @@ class AppendLink(ShardStream):
         """Send a batch behind everything sent before; its lane hears of the answer, or of the link's end."""
         request = next(self._requests)
         self._waiting[request] = (lane, send)
-        self._outbox.append(
-            AppendCall(request, lane.group_name, lane.index, send.batch, send.resume_after, lane.group_id))
+        self._outbox.append(AppendCall(
+            request, lane.group_name, lane.index, send.batch, send.resume_after, lane.group_id, send.expect))
         self.send_soon()
 
     def abort(self, error: str) -> None:

@@ -92,7 +92,7 @@ class Sealed(NamedTuple):
 class Pending(ABC):
     """A batch being filled, whatever it holds."""
 
-    __slots__ = ("bytes", "count", "deadline", "durability", "hurried", "opened_at", "watchers", "whole")
+    __slots__ = ("bytes", "count", "deadline", "durability", "expect", "hurried", "opened_at", "watchers", "whole")
 
     def __init__(self, durability: Durability, now: float, timeout_s: float) -> None:
         self.durability = durability
@@ -101,6 +101,7 @@ class Pending(ABC):
         self.bytes = 0
         self.count = 0        # of its writes
         self.whole = False    # no more writes may join
+        self.expect = -1      # the offset from which on no other record may lie, -1 for none (L29)
         self.hurried = False  # a flush waits for it
         self.watchers: list[Callable[[], None]] = []  # called once, when it is answered or given up
 

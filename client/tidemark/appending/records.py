@@ -12,6 +12,7 @@ from tidemark_core.base.entry import Durability
 
 from ..batch import Appended, RecordHeaders
 from ..checks import Checks
+from ..errors import InvalidArgument
 from .batches import Dispatcher
 from .columns import Columns
 from .pending import AppendedBatch, PendingRecords
@@ -39,15 +40,28 @@ class RecordDispatcher(Dispatcher[PendingRecords]):
         timestamp_us: int | None,
         durability: Durability,
         size: int,
+        expect: int | None = None,
     ) -> asyncio.Future[Appended]:
-        """Put one checked record into a batch and return the future of its place."""
+        """Put one checked record into a batch, its own one with `expect`, and return the future of its place."""
         lane = None if key is None else self.lanes[self.group.shard_of(key)]
-        pending = self.filling(lane, durability, size)
+        if expect is None:
+            pending = self.filling(lane, durability, size)
+        else:
+            lane, offset = lane or self._only_lane(), _offset(expect)
+            pending = self.open(lane, durability)
+            pending.whole, pending.expect = True, offset
         future: asyncio.Future[Appended] = self.loop.create_future()
         pending.futures.append((pending.count, future))
         pending.add(value, key, time.time_ns() // 1000 if timestamp_us is None else timestamp_us, headers, size)
         self.filled(lane, pending, size)
         return future
+
+    def _only_lane(self) -> Lane:
+        """Return the lane of a record without a key that expects an offset, which is of one shard."""
+        if len(self.lanes) != 1:
+            text = f"needs a key: {self.group_name!r} has {len(self.lanes)} shards, each with offsets of its own"
+            raise InvalidArgument("expect", text)
+        return next(iter(self.lanes.values()))
 
     def add_run(
         self, lane: Lane | None, columns: Columns, start: int, durability: Durability, answer: AppendedBatch
@@ -78,3 +92,9 @@ class RecordDispatcher(Dispatcher[PendingRecords]):
         pending.pieces.append((first, columns.positions[start:end], answer))
         self.filled(lane, pending, columns.bytes_of(start, end))
         return end
+
+
+def _offset(expect: int) -> int:
+    if not isinstance(expect, int) or isinstance(expect, bool) or not 0 <= expect < 1 << 63:
+        raise InvalidArgument("expect", f"is {expect!r}, must be an offset: 0 or more, below 2^63")
+    return expect

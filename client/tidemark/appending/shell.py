@@ -60,6 +60,7 @@ class Lane:
         self._dispatcher = dispatcher
         self.group_name = dispatcher.group_name
         self.group_id = 0     # as frames for the leader's node say it
+        self._leader = ""     # that node
         self.life = dispatcher.group.group_id
         self.index = index
         self.queue: deque[Any] = deque()  # batches of keyed writes; the last one may still be filling
@@ -106,7 +107,7 @@ class Lane:
         self._waiting[number], self._bytes[number] = pending, pending.bytes
         self._step(Append(
             number, int(pending.deadline * 1000), count, first_us, last_us, crc32c(payload), payload,
-            pending.durability))
+            pending.durability, pending.expect))
 
     # --- named producers
 
@@ -169,7 +170,7 @@ class Lane:
         leader, epoch = routing.leader(self.group_name, self.index), routing.epoch(self.group_name, self.index)
         address = None
         if leader is not None:
-            self.group_id = routing.id_for(leader.node, self.life)
+            self.group_id, self._leader = routing.id_for(leader.node, self.life), leader.node
             address, epoch = leader.address, leader.epoch
         self._step(Led(epoch, address, routing.producer_prefix))
 
@@ -186,6 +187,9 @@ class Lane:
         loop = self._dispatcher.loop
         for effect in self._producer.step(int(loop.time() * 1000), event):
             match effect:
+                case Send() if effect.expect >= 0 and not self._dispatcher.routing.reads_expect(self._leader):
+                    text = f"{self._leader} leads shard {self.index} and is of a release before `expect`; upgrade it"
+                    loop.call_soon(self._step, Answered(effect, Refused(Reason.NEEDS_UPGRADE, text)))
                 case Send():
                     self._dispatcher.links.to(effect.target).send(self, effect)
                 case Settle(number, value, durability, batch):

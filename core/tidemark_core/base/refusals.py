@@ -37,6 +37,7 @@ class Reason(StrEnum):
     PRODUCER_UNKNOWN = "PRODUCER_UNKNOWN"        # forgotten, or never heard of: go on under another id (L25)
     PRODUCER_FENCED = "PRODUCER_FENCED"          # final: a newer claim, with fence `expected`, has the producer (L26)
     FENCE_TOO_LOW = "FENCE_TOO_LOW"              # claim the producer with a fence above `expected` (L26)
+    RECORD_CAME_FIRST = "RECORD_CAME_FIRST"      # final: another one lies at `expect` or behind; see L29 for `expected`
     QUORUM_TIMEOUT = "QUORUM_TIMEOUT"            # outcome unknown: ask again with the same (producer, sequence)
     ROLLED_BACK = "ROLLED_BACK"                  # final: in nobody's log; `expected` is the rollback record's offset
     PRODUCER_ROLLED_BACK = "PRODUCER_ROLLED_BACK"  # an earlier batch was, at `expected`: send `resume_after` (L22)

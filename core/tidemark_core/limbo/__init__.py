@@ -30,6 +30,7 @@ L25b A caller's new producers evict its own
 L26 A claim fences every older process
 L27 A claim is answered with what stands in front of it
 L28 What a claim appends is a prefix
+L29 A batch that expects an offset comes behind no other record
 F1  Two decision records
 F2  One limbo per shard
 F3  The synchro quorum lies between a majority and all members

@@ -24,14 +24,15 @@ class Flight:
     """A batch with its sequence, until its fate is known."""
 
     __slots__ = (
-        "batch", "behind", "deadline_ms", "doubtful", "ended", "expired", "number", "out", "refused", "rollback",
-        "sent_ms", "sent_number",
+        "batch", "behind", "deadline_ms", "doubtful", "ended", "expect", "expired", "number", "out", "refused",
+        "rollback", "sent_ms", "sent_number",
     )
 
-    def __init__(self, number: int, batch: Batch, deadline_ms: int) -> None:
+    def __init__(self, number: int, batch: Batch, deadline_ms: int, expect: int = -1) -> None:
         self.number = number
         self.batch = batch
         self.deadline_ms = deadline_ms
+        self.expect = expect
         self.out: Send | None = None  # the attempt that counts, while it has no answer
         self.sent_ms = 0
         self.sent_number = 0  # of all attempts of the producer

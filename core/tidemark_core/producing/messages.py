@@ -46,6 +46,7 @@ class Append(NamedTuple):
     payload_crc: int
     payload: bytes
     durability: Durability
+    expect: int = -1   # append only where no other record lies at this offset or behind it (L29); -1: wherever
 
 
 class Answered(NamedTuple):
@@ -93,6 +94,7 @@ class Send(NamedTuple):
     number: int
     batch: Batch
     resume_after: int
+    expect: int
 
 
 class Settle(NamedTuple):

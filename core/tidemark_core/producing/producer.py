@@ -143,7 +143,7 @@ class Producer:
     # --- sending
 
     def _on_append(self, event: Append) -> None:
-        number, deadline_ms, count, first_us, last_us, crc, payload, durability = event
+        number, deadline_ms, count, first_us, last_us, crc, payload, durability, expect = event
         if self._sequence % NUMBERS >= LAST_NUMBER:
             self._renew()
         batch = Batch(self.id, self._sequence, count, first_us, last_us, crc, payload, durability)
@@ -151,7 +151,7 @@ class Producer:
             self._effects.append(Fail(number, self._ending, batch, self.over, left=True))
             return
         self._sequence += 1
-        flight = Flight(number, batch, deadline_ms)
+        flight = Flight(number, batch, deadline_ms, expect)
         self._flights.append(flight)
         if self._led.target is None or (self._led.target != self._sent_to and len(self._flights) > 1):
             self._recover(0)
@@ -163,7 +163,8 @@ class Producer:
 
     def _send(self, flight: Flight, target: str) -> None:
         self._sent_to, self._sent_epoch = target, self._led.epoch
-        flight.out = Send(target, flight.number, flight.batch, self._rollbacks.resume_after(self._led.epoch))
+        resume_after = self._rollbacks.resume_after(self._led.epoch)
+        flight.out = Send(target, flight.number, flight.batch, resume_after, flight.expect)
         self._sends += 1
         flight.sent_ms, flight.sent_number = self._now_ms, self._sends
         flight.behind = None
@@ -262,6 +263,9 @@ class Producer:
             self._on_fenced(flight, value)
         elif reason is Reason.SEQUENCE_TOO_OLD:
             self._end(flight, Ending.FORGOTTEN, value)
+        elif reason is Reason.RECORD_CAME_FIRST and len(self._flights) == 1:
+            self._sequence = flight.batch.sequence   # in no log, and in none to come: the next batch has it
+            self._end(flight, Ending.REFUSED, value)
         else:
             self._refuse(flight, Ending.REFUSED, value)
             self._recover(0)
@@ -277,13 +281,16 @@ class Producer:
         self._acknowledged.keep(flight)
 
     def _on_rolled_back(self, flight: Flight, value: Refused) -> None:
-        """Final: a batch that callers still want is appended again, under a sequence that `_resend` finds."""
+        """Final: a batch that callers still want is appended again, under a sequence that `_resend` finds.
+
+        One that expects an offset is not: it was itself the record that came first there (L29).
+        """
         self._pause_ms = 0
         self._effects.append(Note(Noted.ROLLED_BACK))
         self._acknowledged.decided(flight.batch.sequence)
         self._rollbacks.on_rolled_back(flight, value)
         retry = self.settings.retries
-        if retry and not flight.expired and self._now_ms < flight.deadline_ms:
+        if retry and flight.expect < 0 and not flight.expired and self._now_ms < flight.deadline_ms:
             flight.ended = True
             self._recover(0)
             return

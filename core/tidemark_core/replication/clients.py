@@ -13,12 +13,14 @@ class AppendRequest:
     """Append one batch; answered `Appended` or `Refused`.
 
     `resume_after` is the offset of the rollback record that this producer knows of, -1 when there was none (L22).
+    With `expect` 0 or more the batch is appended only where no other record lies at that offset or behind it (L29).
     """
 
     shard: ShardId
     request: int
     batch: Batch
     resume_after: int = -1
+    expect: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from ..base.entry import HEADER_BYTES, NO_PRODUCER, Batch, Durability, Entry, Ki
 from ..base.ids import EntryId, Member, Peer, ShardKind, index_of
 from ..base.refusals import Reason, Refused
 from ..delivery.copysets import Copysets
+from . import expecting
 from .acks import committable
 from .clients import AppendRequest, ReadRequest, TrimRequest
 from .clocks import Clocks
@@ -269,7 +270,10 @@ class Leader:
                     self.epoch, verdict.expected,
                 ))
             ]
-        refused = self.outcomes.refuse_producer(m) or self._refuse_append(batch)
+        refused = self.outcomes.refuse_producer(m)
+        if refused is None and (came_first := expecting.refuse(self, now_ms, m)) is not None:
+            return came_first
+        refused = refused or self._refuse_append(batch)
         if refused is not None:
             return [Reply(m.request, refused)]
         entry = seal(

@@ -187,6 +187,11 @@ class ProducerTable(Fold):
         """How many producers may stand otherwise than at the last `save`."""
         return len(self._unsaved)
 
+    @property
+    def newest(self) -> Place | None:
+        """The newest batch or claim of all; the table keeps it whatever it forgets, but for tables of old releases."""
+        return next(reversed(self._known.values())).places[-1] if self._known else None
+
     def places(self, producer: bytes) -> tuple[Place, ...]:
         """Return where the remembered batches of a producer lie, oldest first."""
         known = self._known.get(producer)
@@ -312,8 +317,9 @@ class ProducerTable(Fold):
 
     def _purge(self, logged_ms: int, most: int) -> None:
         known = self._known
-        # The log's clock never falls along the log, so those that were idle for longest stand first.
-        while most and known and logged_ms - known[oldest := next(iter(known))].logged_ms > IDLE_MS_MAX:
+        # The log's clock never falls along the log, so those that were idle for longest stand first.  The newest one
+        # stays, for it says where the newest record lies (L29).
+        while most and len(known) > 1 and logged_ms - known[oldest := next(iter(known))].logged_ms > IDLE_MS_MAX:
             self._unsaved[oldest] = None
             self._forget(oldest)
             most -= 1

@@ -43,6 +43,7 @@ from .divergence import NoLogDivergence
 from .documents import Documents
 from .ensemble import LegalLeaderAndEnsemble
 from .epochs import Epochs
+from .expecting import Expecting
 from .fates import Fates
 from .fencing import Fencing
 from .history import History
@@ -75,7 +76,7 @@ PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
     Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, HoldsWhileHandingOver, CoreInvariants,
-    Survivors, Remembered,
+    Survivors, Remembered, Expecting,
 )
 
 
