@@ -29,7 +29,7 @@ from tidemark_wire.version import VERSION as __version__
 from . import errors, sync
 from .appending.appender import Appender
 from .appending.pending import AppendedBatch
-from .batch import Appended, ReadBatch, Record
+from .batch import Appended, AppendedRange, ReadBatch, Record
 from .change_events import (
     Advanced,
     BarrierResult,
@@ -81,7 +81,8 @@ LOCAL = Durability.LOCAL
 
 __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
-    "Appended", "AppendedBatch", "Appender", "BarrierResult", "BatchEvent", "BulkWritten", "CellsPage", "Change",
+    "Appended", "AppendedBatch", "AppendedRange", "Appender", "BarrierResult", "BatchEvent", "BulkWritten",
+    "CellsPage", "Change",
     "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
     "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
     "KeyExplanation", "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges",

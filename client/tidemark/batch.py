@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidemark_core.base.entry import Durability, Entry
 
 from .errors import InvalidArgument, UndecodableBatch
-from .payload import DECODED_BYTES_MAX, UndecodablePayload, decode
+from .payload import DECODED_BYTES_MAX, UndecodablePayload, decode, note_of
 
 _UTC = datetime.UTC
 
@@ -62,6 +62,23 @@ class Appended(NamedTuple):
     durability: Durability
     producer: bytes = b""
     sequence: int = -1
+
+
+class AppendedRange(NamedTuple):
+    """Where records lie that were appended as one batch: `count` of them from offset `first` on."""
+
+    shard: int
+    first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    epoch: int
+    durability: Durability
+    producer: bytes
+    sequence: int
+
+    @property
+    def last(self) -> int:
+        """The offset of the last record."""
+        return self.first + self.count - 1
 
 
 def headers_of(headers: Headers | None) -> RecordHeaders:
@@ -149,6 +166,19 @@ class ReadBatch:
             self._record_batch = whole.slice(self.first - self.entry.base, len(self)) if part else whole
         return self._record_batch
 
+    @property
+    def note(self) -> bytes:
+        """The note that the writer of the batch gave it, empty where there is none.
+
+        Raises UndecodableBatch as `record_batch`.
+        """
+        if not self.record_batch.num_rows:
+            return b""
+        try:
+            return note_of(self.entry.payload)
+        except UndecodablePayload as error:
+            raise self._undecodable(error) from error
+
     def _undecodable(self, why: object) -> UndecodableBatch:
         return UndecodableBatch(
             f"offsets {self.first} to {self.last} of shard {self.shard}: {why}",
@@ -161,7 +191,7 @@ class ReadBatch:
 
     def _timestamps_us(self) -> pa.Int64Array:
         times = self.record_batch.column(2).view(pa.int64())
-        if not _are_dates(times):
+        if not are_dates(times):
             raise self._undecodable("a timestamp lies outside the years 1 to 9999")
         return times
 
@@ -185,12 +215,12 @@ class ReadBatch:
 
 def check_all(batches: Sequence[ReadBatch]) -> None:
     """Check batches as `ReadBatch.check` does, with one look at all of their times."""
-    if not _are_dates(pa.concat_arrays([batch.record_batch.column(2) for batch in batches]).view(pa.int64())):
+    if not are_dates(pa.concat_arrays([batch.record_batch.column(2) for batch in batches]).view(pa.int64())):
         for batch in batches:
             batch.check()
 
 
-def _are_dates(times_us: pa.Int64Array) -> bool:
+def are_dates(times_us: pa.Int64Array) -> bool:
     bounds = pc.min_max(times_us).as_py()
     return not len(times_us) or bool(bounds["min"] >= TIMESTAMP_US_MIN and bounds["max"] <= TIMESTAMP_US_MAX)
 

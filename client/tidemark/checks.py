@@ -49,13 +49,23 @@ class Checks:
             raise KeyRequired("key", f"{what}; group {self._group_name!r} requires a key in every record")
         if headers is not None:
             size += sum(len(name) + len(content) + HEADER_OVERHEAD_BYTES for name, content in headers)
+        self._check_size(size)
+        return size + RECORD_OVERHEAD_BYTES
+
+    def sizes(self, largest: int, shortest_key: int) -> None:
+        """Judge records by the bytes of the largest one and of the shortest key; raises InvalidArgument."""
+        if not shortest_key and self._keys_required:
+            text = f"is missing or empty in a record; group {self._group_name!r} requires a key in every record"
+            raise KeyRequired("key", text)
+        self._check_size(largest)
+
+    def _check_size(self, size: int) -> None:
         if size > self.record_bytes_max:
             raise RecordTooLarge(
                 "value",
                 f"the record has {size} bytes, {self._limit} is {self.record_bytes_max}",
                 advice="Split the record, store it elsewhere and append a reference, or raise the limit.",
             )
-        return size + RECORD_OVERHEAD_BYTES
 
     def many(self, records: list[Record]) -> list[tuple[int, RecordHeaders, int | None]]:
         """Return size, headers and timestamp of each record; raises InvalidArgument naming record and field."""

@@ -29,6 +29,9 @@ SCHEMA = pa.schema(
     ]
 )
 COMPRESSIONS = (None, "lz4", "zstd")
+NOTE_BYTES_MAX = 1024
+_NOTE = b"tidemark.note"
+_SCHEMA_MESSAGE = cast(bytes, SCHEMA.serialize().to_pybytes())
 
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (field.type for field in SCHEMA)
 
@@ -67,14 +70,18 @@ def encode(
         pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(array("q", timestamps_us))]),
         pa.nulls(count, _HEADERS) if headers is None else pa.array(headers, _HEADERS),
     ]
-    record_batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    if compression is None:
+    return encode_columns(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), compression)
+
+
+def encode_columns(record_batch: pa.RecordBatch, compression: str | None = None, note: bytes = b"") -> bytes:
+    """Return the payload of a batch of the schema; the `note` of its writer travels beside the columns."""
+    if compression is None and not note:
         return cast(bytes, record_batch.serialize().to_pybytes())
-    # Only the stream writer compresses; what it writes behind the schema is the same kind of message.
+    # Only the stream writer compresses, and takes a note; what it writes behind the schema is the same kind of message.
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
-        writer.write_batch(record_batch)
+        writer.write_batch(record_batch, custom_metadata={_NOTE: note} if note else None)
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     reader.read_next_message()
     return cast(bytes, reader.read_next_message().serialize().to_pybytes())
@@ -96,6 +103,24 @@ def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MA
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise UndecodablePayload(f"payload is no Arrow record batch of the schema: {error}") from error
     return record_batch
+
+
+def note_of(payload: bytes) -> bytes:
+    """Return the note of a payload that `decode` has let through, nothing where it has none.
+
+    Raises UndecodablePayload.
+    """
+    if _NOTE not in payload:
+        return b""   # most have none, and Arrow decodes the columns to read one
+    try:
+        reader = pa.ipc.open_stream(pa.BufferReader(_SCHEMA_MESSAGE + payload))
+        metadata = reader.read_next_batch_with_custom_metadata().custom_metadata
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
+        raise UndecodablePayload(f"payload has no metadata that Arrow reads: {error}") from error
+    note = cast(bytes, (metadata or {}).get(_NOTE, b""))
+    if len(note) > NOTE_BYTES_MAX:
+        raise UndecodablePayload(f"the note has {len(note)} bytes, it may have {NOTE_BYTES_MAX}")
+    return note
 
 
 def plain_batches(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

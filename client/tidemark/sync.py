@@ -36,7 +36,7 @@ from tidemark_wire.tls import TlsSettings
 from . import arrow
 from .appending.appender import Appender
 from .appending.pending import AppendedBatch
-from .batch import Appended, ReadBatch, Record
+from .batch import Appended, AppendedRange, ReadBatch, Record
 from .change_events import BarrierResult, BatchEvent, ChangeBatch, ChangeEvent, Snapshot, Vector
 from .change_settings import BARRIER_S
 from .changes import Changes
@@ -182,6 +182,19 @@ class SyncAppender:
     ) -> AppendedBatch:
         """Append many records and return their places in the order given."""
         return self._thread.wait(self._appender.append_batch(list(records), durability=durability))
+
+    def append_arrow(
+        self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
+    ) -> AppendedRange:
+        """Append columns as one batch of a shard; see `Appender.append_arrow`."""
+        return self.append_arrow_later(columns, shard=shard, note=note, durability=durability).result()
+
+    def append_arrow_later(
+        self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
+    ) -> concurrent.futures.Future[AppendedRange]:
+        """Append columns without waiting for the answer.  Waits in the loop for room in the buffer."""
+        return self._thread.begin(
+            self._appender.append_arrow(columns, shard=shard, note=note, durability=durability))
 
     def claimed(self, timeout_s: float | None = None) -> dict[int, Resumed]:
         """Return by shard where the named producer goes on."""

@@ -10,10 +10,11 @@ import datetime
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from tidemark_core.base.entry import Durability
 from tidemark_core.producing.messages import Noted
 
-from ..batch import Appended, Headers, Record, headers_of, timestamp_us_of
+from ..batch import Appended, AppendedRange, Headers, Record, headers_of, timestamp_us_of
 from ..errors import BufferFull, Closed, InvalidArgument, LocalAppendsLost
 from ..producer import Resumed
 from ..settings import AppendSettings, at_least, durability_of
@@ -21,6 +22,7 @@ from .columns import Columns
 from .pending import AppendedBatch
 from .records import RecordDispatcher
 from .shell import Lane
+from .whole import checked_note, stored_columns
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -142,6 +144,27 @@ class Appender:
             done.cancel()  # nobody is left to hear of the part that was sent
             raise
         return await done
+
+    async def append_arrow(
+        self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
+    ) -> AppendedRange:
+        """Append columns of `tidemark.SCHEMA` as one batch of a shard, whole or not at all, and return where they lie.
+
+        `key`, `timestamp` and `headers` may be left out.  The caller chooses the shard: records of one key have one
+        order only where they go to `shard_of` their key.  `note`, at most 1024 bytes, is what `ReadBatch.note` says.
+        Raises as `append`, RecordTooLarge too.
+        """
+        self._check_open()
+        dispatcher = self._dispatcher
+        if shard not in dispatcher.lanes:
+            there = ", ".join(map(str, dispatcher.lanes))
+            raise InvalidArgument("shard", f"is {shard!r}; {self.group_name!r} has {there}")
+        whole, note = stored_columns(columns, dispatcher.checks), checked_note(note)
+        durability = self.durability if durability is None else durability_of(durability)
+        size = whole.nbytes + len(note)
+        if not self._room.fits(size):
+            await self._wait(size)
+        return await dispatcher.add_columns(shard, whole, note, durability)
 
     async def wait_for_room(self, size: int = 1) -> None:
         """Wait until `size` more bytes fit into the buffer."""

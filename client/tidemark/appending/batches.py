@@ -131,7 +131,7 @@ class Dispatcher(Generic[P]):
         (self._keyless if lane is None else lane.queue).append(pending)
         return pending
 
-    def filled(self, lane: Lane | None, pending: P, size: int) -> None:
+    def filled(self, lane: Lane | None, pending: Pending, size: int) -> None:
         """Learn that writes of so many bytes joined a batch, and send it when it is full."""
         self.room.take(size)
         self.touch(lane)

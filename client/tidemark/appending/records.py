@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pyarrow as pa
 from tidemark_core.base.entry import Durability
 
-from ..batch import Appended, RecordHeaders
+from ..batch import Appended, AppendedRange, RecordHeaders
 from ..checks import Checks
 from ..errors import InvalidArgument
 from .batches import Dispatcher
 from .columns import Columns
 from .pending import AppendedBatch, PendingRecords
 from .shell import Lane
+from .whole import PendingColumns
 
 
 class RecordDispatcher(Dispatcher[PendingRecords]):
@@ -54,6 +56,21 @@ class RecordDispatcher(Dispatcher[PendingRecords]):
         pending.futures.append((pending.count, future))
         pending.add(value, key, time.time_ns() // 1000 if timestamp_us is None else timestamp_us, headers, size)
         self.filled(lane, pending, size)
+        return future
+
+    def add_columns(
+        self, shard: int, columns: pa.RecordBatch, note: bytes, durability: Durability
+    ) -> asyncio.Future[AppendedRange]:
+        """Put checked columns into a batch of their own and return the future of its place.
+
+        Raises UnknownGroup or GroupReplaced where the group of the lane is gone.
+        """
+        lane = self.lanes[shard]
+        self.routing.check_life(self.group_name, lane.life)
+        future: asyncio.Future[AppendedRange] = self.loop.create_future()
+        pending = PendingColumns(columns, note, durability, self.loop.time(), self.settings.timeout_s, future)
+        lane.queue.append(pending)
+        self.filled(lane, pending, pending.bytes)
         return future
 
     def _only_lane(self) -> Lane:
