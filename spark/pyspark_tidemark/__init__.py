@@ -1,4 +1,4 @@
-"""Spark reads Tidemark: `spark.read.format("tidemark")` finds this package by its name, without a registration.
+"""Spark reads and writes Tidemark: `format("tidemark")` finds this package by its name, without a registration.
 
     spark.read.format("tidemark").option("endpoints", "127.0.0.1:6690").option("group", "orders").load()
 
@@ -19,6 +19,7 @@ P10  Lost offsets fail a query, or are left out with a warning
 P11  Offsets name exactly the shards that exist
 P12  A query that has enough leaves nothing open
 P13  Tasks read through the loss of a leader
+P15  A row that is written is in the log once, or the write fails
 P17  What cannot be written is refused in one sentence
 P18  Progress tells how far a query is behind
 P19  A batch of changes ends at one cut of all shards

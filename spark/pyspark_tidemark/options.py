@@ -43,6 +43,7 @@ OPTIONS: Mapping[str, str] = {
     "pinLease": "such as 15m (default): how long the state of a query of documents is kept for tasks that wait",
     "readPreference": "nearest (default): all members send, those near location first; or leader",
     "location": "where tasks run, such as region=eu,zone=a",
+    "writeId": "id of a batch write: run again, it goes on behind what is there and appends no row twice",
 }
 """Every option, and its meaning.  Spark ignores the case of their names, and so does this source."""
 
@@ -73,10 +74,15 @@ ONLY_IN: Mapping[str, Sequence[Mode]] = {
 """Options that mean nothing in another mode than these."""
 
 BATCH_ONLY = ("endingOffsets", "pushDown")
+OF_STREAM_WRITES = ("checkpointlocation", "queryname", "path")
+"""Options of Spark itself that it hands to the sink of a stream, in lower case."""
+WRITTEN_WITH = ("endpoints", "profile", "tls.ca", "tls.cert", "tls.key", "tls.serverName", "group", "mode")
+"""Options that mean something where rows are written; `writeId` means nothing where they are read."""
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 PARTITIONS_MAX, OFFSETS_MAX, OWNERS_MAX = 100_000, 2**63 - 1, 100
 DIGITS_MAX = 19     # of OFFSETS_MAX
+WRITE_ID_MAX = 200
 TRIGGER_DELAY = PIN_LEASE = "15m"
 PIN_LEASE_MIN_S = 1.0
 BARRIER_TIMEOUT, BARRIER_TIMEOUT_MIN_S = "10s", 0.1
@@ -139,6 +145,7 @@ class Options:
     location: str = ""
     keyspace: str = ""                  # empty but with mode=keyspace
     r: int | None = None                # None: what the keyspace asks for
+    write_id: str = ""                  # empty: the write gets one of its own
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -150,7 +157,7 @@ class Options:
                 raise InvalidOption(name, f"goes with mode={' and mode='.join(modes)} alone, and this is mode={mode}")
         group, keyspace = said.get("group", "").strip(), said.get("keyspace", "").strip()
         if not group and mode is not Mode.KEYSPACE:
-            raise InvalidOption("group", "is missing: name the log group to read")
+            raise InvalidOption("group", "is missing: name the log group")
         if not keyspace and mode is Mode.KEYSPACE:
             raise InvalidOption("keyspace", "is missing: name the keyspace to read")
         endpoints = tuple(part.strip() for part in said.get("endpoints", "").split(",") if part.strip())
@@ -178,13 +185,24 @@ class Options:
             include_headers=_flag(said, "includeHeaders", False),
             parses_json=_one_of(said, "valueFormat", (BINARY, JSON)) == JSON, from_leader=from_leader,
             location=said.get("location", ""), pushes_down=_flag(said, "pushDown", False),
-            keyspace=keyspace, r=_number(said, "r", OWNERS_MAX) or None,
+            keyspace=keyspace, r=_number(said, "r", OWNERS_MAX) or None, write_id=_write_id(said),
         )
+
+
+def check_write(given: Mapping[str, str], *, streaming: bool) -> None:
+    """Raise InvalidOption for an option that means nothing where rows are written."""
+    for name in _known(given):
+        if name == "writeId" and streaming:
+            raise InvalidOption(name, "goes with a batch write alone: a stream has the id that its checkpoint keeps")
+        if name not in (*WRITTEN_WITH, "writeId"):
+            raise InvalidOption(name, f"means nothing in a write; there are {', '.join(WRITTEN_WITH)} and writeId")
 
 
 def check_use(given: Mapping[str, str], *, streaming: bool) -> None:
     """Raise InvalidOption for an option that means nothing in a batch query, or in a streaming query."""
     said = {name.lower() for name in given}
+    if "writeid" in said:
+        raise InvalidOption("writeId", "goes with df.write alone, and this is a read")
     for name in BATCH_ONLY if streaming else STREAM_ONLY:
         if name.lower() in said:
             here = "a batch query alone, and this is a stream" if streaming else "readStream alone, and this is a batch"
@@ -252,6 +270,13 @@ def _seconds(said: Mapping[str, str], name: str, default: str, least: float = 0.
     if (seconds := int(found[1]) * SECONDS[found[2]]) < least:
         raise InvalidOption(name, f"{text!r} is below {least:g}s")
     return seconds
+
+
+def _write_id(said: Mapping[str, str]) -> str:
+    text = said.get("writeId", "")
+    if "writeId" in said and not (1 <= len(text) <= WRITE_ID_MAX and text.isprintable()):
+        raise InvalidOption("writeId", f"must have 1 to {WRITE_ID_MAX} characters that can be printed")
+    return text
 
 
 def _milliseconds(said: Mapping[str, str]) -> int | None:

@@ -6,7 +6,7 @@ Stays out: the values of the columns (the readers).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from pyspark.sql.types import (
@@ -55,9 +55,15 @@ COLUMNS: Mapping[Mode, Mapping[str, DataType]] = {
 }
 """Columns by mode, in the order of a query that has no schema of its own."""
 
+WRITTEN: Mapping[str, Sequence[str]] = {
+    "key": ("binary", "string"), VALUE: ("binary", "string"), "timestamp": ("timestamp",),
+    HEADERS: (ArrayType(_HEADER).simpleString(),),
+}
+"""Columns of rows that are written, and their types."""
+
 
 class InvalidSchema(ValueError):
-    """The schema of a query names what this source does not have.  Nothing was read."""
+    """The schema of a query names what this source does not have.  Nothing was read or written."""
 
 
 def default_schema(mode: Mode, *, include_headers: bool, parses_json: bool = False) -> StructType:
@@ -97,6 +103,22 @@ def check_schema(schema: StructType, mode: Mode, *, parses_json: bool = False) -
                 f"Column {each.name!r} is {wanted}, not {given}: cast it behind the read; mode={mode} has {listed}.")
         if not each.nullable:
             raise InvalidSchema(f"Column {each.name!r} must be nullable: leave NOT NULL away.")
+
+
+def check_written(schema: StructType) -> None:
+    """Raise InvalidSchema unless each column is one that an append has, named once, with `value` among them (P15)."""
+    listed = ", ".join(f"{name} {' or '.join(kinds)}" for name, kinds in WRITTEN.items())
+    for each in schema.fields:
+        if each.name not in WRITTEN:
+            raise InvalidSchema(
+                f"Column {each.name!r} cannot be written to a log: select the columns to write; there are {listed}.")
+        if schema.names.count(each.name) > 1:
+            raise InvalidSchema(f"The rows have column {each.name!r} twice.")
+        if each.dataType.simpleString() not in WRITTEN[each.name]:
+            raise InvalidSchema(
+                f"Column {each.name!r} is {each.dataType.simpleString()}: cast it; there are {listed}.")
+    if VALUE not in schema.names:
+        raise InvalidSchema(f"The rows have no column 'value': give one that name; there are {listed}.")
 
 
 def _check_parsed(given: DataType) -> None:

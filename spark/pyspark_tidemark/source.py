@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Literal
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .changes.reader import ChangesReader, FilteredChangesReader
@@ -18,8 +24,8 @@ from .documents.reader import DocumentsReader, FilteredDocumentsReader
 from .filters import pushed_down
 from .keyspaces.reader import FilteredKeyspaceReader, KeyspaceReader
 from .log.reader import FilteredLogReader, LogReader
-from .options import Options, check_use
-from .schema import Mode, check_schema, default_schema
+from .options import OF_STREAM_WRITES, Options, check_use, check_write
+from .schema import Mode, check_schema, check_written, default_schema
 
 PYSPARK_OLDEST = (4, 2)
 
@@ -89,11 +95,30 @@ class TidemarkSource(DataSource):
                     "Keyspaces have no change stream: read one with spark.read, again where it is to be followed, or "
                     "keep what is to be followed in a group of documents.")
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise NotServed("This release of Tidemark has no Spark sink; append with the Python client.")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query.  Raises InvalidOption, InvalidSchema, NotServed (P17)."""
+        from .sink.writers import LogWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        self.writer(schema, overwrite)
+        return LogWriter(self._to_write(schema, streaming=False, instead=overwrite and "mode('append')"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query.  Raises as `writer`."""
+        from .sink.writers import LogStreamWriter
+
+        return LogStreamWriter(self._to_write(schema, streaming=True, instead=overwrite and "outputMode('append')"))
+
+    def _to_write(self, schema: StructType, *, streaming: bool, instead: str | Literal[False]) -> Options:
+        given = {
+            name: text for name, text in self.options.items()
+            if not (streaming and name.lower() in OF_STREAM_WRITES)}
+        options = Options.of(given)
+        if options.mode is not Mode.LOG:
+            raise NotServed(f"This release writes to logs alone, not with mode={options.mode}; use the Python client.")
+        if instead:
+            raise NotServed(f"A log is appended to and never overwritten: use {instead}.")
+        check_write(given, streaming=streaming)
+        check_written(schema)
+        return options
 
     def _checked(self, schema: StructType, *, streaming: bool) -> Options:
         options = Options.of(self.options)

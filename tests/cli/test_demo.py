@@ -169,6 +169,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path):
     assert 0 < document["failover_ms"] < 20_000
     assert document["seconds"] < 180
     assert (document["spark_sections"], document["spark_mismatches"]) == (3, 0)
+    assert (document["sink_rows"], document["sink_mismatches"]) == (11_432, 0)
     assert "3 sections" in done.stdout and "installed MiB" in done.stdout
     assert document["read_bytes"] >= reading.BYTES_MIN
     assert document["read_wrong"] == 0

@@ -84,17 +84,23 @@ class Told:
         return self._text.getvalue()
 
 
-async def act(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Any]) -> tuple[spark.Findings, str]:
-    """Run the act with a job that prints these rows."""
+async def act(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Any], missing: int = 0
+) -> tuple[spark.Findings, str]:
+    """Run the act with a job that prints these rows, and a copy that lacks so many."""
 
     async def job(*_: object) -> Any:
-        return {"spark": "4.3.0", "rows": rows}
+        return {"spark": "4.3.0", "rows": rows, "copied": 6, "copy_mismatches": missing}
+
+    async def made(*_: object, **__: object) -> None: ...
 
     monkeypatch.setattr(spark, "lack", lambda: "")
+    monkeypatch.setattr(spark, "create_group", made)
     monkeypatch.setattr(spark, "_job", job)
     told = Told()
     runtime: Any = SimpleNamespace(bootstrap=lambda: ["127.0.0.1:1"])
-    return await spark.run(runtime, "packages", CHANGES, tmp_path, told.screen), told.text
+    service: Any = None
+    return await spark.run(service, runtime, "packages", CHANGES, tmp_path, told.screen), told.text
 
 
 async def test_the_table_is_shown_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,6 +119,13 @@ async def test_a_section_that_differs_is_a_mismatch(
     assert found.mismatches == 1 and not found.good
 
 
+async def test_a_copy_that_differs_is_not_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, text = await act(monkeypatch, tmp_path, [["net", 2, 13], ["web", 1, None]], missing=1)
+    assert (found.mismatches, found.copied, found.copy_mismatches, found.good) == (0, 6, 1, False)
+    assert "Spark wrote 6 records to LogGroup packages-copy, twice under one id: 1 are missing or more" in " ".join(
+        text.split())
+
+
 async def test_a_job_that_fails_names_its_last_words_and_its_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -121,4 +134,4 @@ async def test_a_job_that_fails_names_its_last_words_and_its_log(
     broken.chmod(0o755)
     monkeypatch.setattr(spark.sys, "executable", str(broken))
     with pytest.raises(CommandFailed, match="the Spark job ended with code 3: no such cluster"):
-        await spark._job(["127.0.0.1:1"], "packages", tmp_path)
+        await spark._job(["127.0.0.1:1"], "packages", "copy", tmp_path)

@@ -36,7 +36,7 @@ RULES = [
     *(f"D{number}" for number in range(52, 78)), *(f"D{number}" for number in range(80, 86)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
-    *(f"P{number}" for number in range(1, 14)), *(f"P{number}" for number in range(17, 27)),
+    *(f"P{number}" for number in range(1, 14)), "P15", *(f"P{number}" for number in range(17, 27)),
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",

@@ -29,7 +29,7 @@ def test_p21_names_are_read_in_any_case() -> None:
     of_changes = {"GROUP": "things", "MODE": "Changes", "PINLEASE": "6H", "BARRIER": "False", "barriertimeout": "2M"}
     assert Options.of(of_changes) == Options(
         "things", Mode.CHANGES, pin_lease_s=21_600, barrier=False, barrier_timeout_s=120)
-    named = {name.lower() for name in (*given, *of_keyspace, *of_changes, "profile")}
+    named = {name.lower() for name in (*given, *of_keyspace, *of_changes, "profile", "writeId")}
     assert named == {name.lower() for name in OPTIONS}
 
 

@@ -64,26 +64,3 @@ def test_what_is_not_served_is_said_in_one_sentence(spark: SparkSession, tmp_pat
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(StreamingQueryException, match="mode=documents shows one state and has no stream"):
         writer.start().awaitTermination()
-
-
-NO_SINK = "This release of Tidemark has no Spark sink; append with the Python client"
-
-
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_p17_a_write_is_refused_in_one_sentence(spark: SparkSession, mode: str) -> None:
-    rows = spark.range(1).selectExpr("cast('a' as binary) as key")
-    with pytest.raises(PySparkException, match=NO_SINK):
-        rows.write.format("tidemark").option("group", "orders").mode(mode).save()
-
-
-@pytest.mark.parametrize(("mode", "sentence"), [
-    ("append", NO_SINK), ("complete", NO_SINK), ("update", "tidemark does not support Update mode"),
-], ids=["append", "complete", "update"])
-def test_p17_a_stream_of_writes_is_refused_in_one_sentence(
-    spark: SparkSession, tmp_path: Path, mode: str, sentence: str
-) -> None:
-    rate = spark.readStream.format("rate").load()
-    rows = rate if mode == "append" else rate.groupBy("value").count()
-    writer = rows.writeStream.format("tidemark").option("group", "orders").outputMode(mode)
-    with pytest.raises(PySparkException, match=sentence):
-        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_tidemark import DefaultSource
 from pyspark_tidemark.source import NotServed, UnsupportedPySpark
 
+ROWS = StructType([StructField("value", BinaryType())])
 PROGRAM = """
 import json, sys, threading
 import pyspark.sql.datasource, pyspark.sql.types
@@ -55,9 +57,18 @@ def test_spark_finds_the_source_by_its_name_and_pickles_it_by_reference() -> Non
     assert pickle.loads(pickle.dumps(DefaultSource)) is DefaultSource
 
 
-def test_a_stream_of_documents_and_sinks_are_not_served_and_say_so() -> None:
+def test_what_is_not_served_says_so() -> None:
     source = DefaultSource({"group": "orders", "mode": "documents"})
     with pytest.raises(NotServed, match=r"has no stream: read it with spark\.read, or follow it with mode=changes"):
         source.streamReader(source.schema())
-    with pytest.raises(NotServed, match="no Spark sink"):
-        source.streamWriter(source.schema(), overwrite=False)
+    for mode in ("documents", "changes", "keyspace"):
+        source = DefaultSource({"keyspace" if mode == "keyspace" else "group": "orders", "mode": mode})
+        for make in (source.writer, source.streamWriter):
+            with pytest.raises(NotServed, match="This release writes to logs alone"):
+                make(ROWS, overwrite=False)
+
+
+@pytest.mark.parametrize(("overwrite", "said"), [("writer", r"mode\('append'\)"), ("streamWriter", "outputMode")])
+def test_p17_a_log_is_never_overwritten(overwrite: str, said: str) -> None:
+    with pytest.raises(NotServed, match=f"appended to and never overwritten: use {said}"):
+        getattr(DefaultSource({"group": "orders"}), overwrite)(ROWS, overwrite=True)

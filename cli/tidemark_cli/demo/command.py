@@ -89,6 +89,7 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, Any]:
         "failover_ms": outcome.failover_ms, "seconds": round(seconds, 1), "killed": outcome.killed,
         "swapped": f"{outcome.swapped_from} for {outcome.swapped_to}", "etcd": outcome.etcd,
         "spark_sections": spark.sections, "spark_mismatches": spark.mismatches,
+        "sink_rows": spark.copied, "sink_mismatches": spark.copy_mismatches,
         "seconds_spark": round(spark.seconds, 1),
         "read_bytes": delivery.read_bytes, "read_wrong": delivery.wrong, "seconds_reading": round(delivery.seconds, 1),
         "received_over_delivered": round(delivery.received_over_delivered, 4), "rewinds": delivery.rewinds,

@@ -108,7 +108,7 @@ async def run(directory: Path, changes: Sequence[Change], screen: Screen) -> Out
             acted = await _under_load(service, runtime, client, changes, ledger, failover, spare, screen)
             killed, source, swaps = acted
             verdict, elections = await _read_back(client, ledger, screen)
-            counted = await spark.run(runtime, GROUP, changes, directory, screen)
+            counted = await spark.run(service, runtime, GROUP, changes, directory, screen)
             delivery = await reading.run(service, runtime, client, changes, screen)
             viewed = await view.run(service, runtime, client, changes, directory, screen)
             kept = await keys.run(service, runtime, client, changes, screen)

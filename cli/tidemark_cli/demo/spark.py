@@ -22,8 +22,9 @@ from typing import NamedTuple, TypedDict
 from tidemark_operator import local
 from tidemark_wire.extras import install_command
 
+from ..admin import Admin
 from ..failures import FAILED, CommandFailed
-from .acts import within
+from .acts import create_group, within
 from .packages import Change
 from .screen import Screen
 
@@ -40,26 +41,31 @@ class Answer(TypedDict):
 
     spark: str                                      # its version
     rows: list[tuple[str | None, int, int | None]]  # section, packages, installed KiB
+    copied: int                                     # records of the copy
+    copy_mismatches: int                            # records that one of the two logs has more often
 
 
 class Findings(NamedTuple):
-    """The result of the comparison: sections, and how many of them differ; None where Spark did not run."""
+    """The result of the comparisons: sections, copied records, and how many differ; None where Spark did not run."""
 
     sections: int
     mismatches: int | None
     seconds: float
+    copied: int = 0
+    copy_mismatches: int | None = None
 
     @property
     def good(self) -> bool:
         """Say whether nothing that was compared differs."""
-        return not self.mismatches
+        return not self.mismatches and not self.copy_mismatches
 
 
 LEFT_OUT = Findings(0, None, 0.0)
+COPY = "packages-copy"
 
 
 async def run(
-    runtime: local.Runtime, group: str, changes: Sequence[Change], directory: Path, screen: Screen
+    service: Admin, runtime: local.Runtime, group: str, changes: Sequence[Change], directory: Path, screen: Screen
 ) -> Findings:
     """Run the act.  Raises CommandFailed where the job fails."""
     if why := await asyncio.to_thread(lack):     # it starts a Java
@@ -70,19 +76,23 @@ async def run(
         screen.tell("without Spark: the data has no sections and sizes of packages", "yellow")
         return LEFT_OUT
     began = screen.seconds
-    screen.tell(f"starting Spark on two cores; it reads LogGroup {group} and counts packages by section")
+    await create_group(service, runtime, COPY, shards=2, copies=3)
+    screen.tell(f"starting Spark on two cores; it counts packages of {group} by section, and copies the log to {COPY}")
     folder = directory / "spark"
     folder.mkdir(exist_ok=True)
     async with within("the Spark job ends", PATIENCE_S):
-        answer = await _job(runtime.bootstrap(), group, folder)
+        answer = await _job(runtime.bootstrap(), group, COPY, folder)
     found: Sections = {section: (packages, kib) for section, packages, kib in answer["rows"]}
     mismatches = sum(expected.get(name) != found.get(name) for name in expected.keys() | found.keys())
     seconds = screen.seconds - began
     screen.tell(f"Spark {answer['spark']}: {len(found)} sections in {seconds:.1f} s, {mismatches} differ from what "
                 "plain Python counts", "bold red" if mismatches else "bold green")
+    copied, wrong = answer["copied"], answer["copy_mismatches"]
+    screen.tell(f"Spark wrote {copied} records to LogGroup {COPY}, twice under one id: {wrong} are missing or more",
+                "bold red" if wrong else "bold green")
     screen.table(("section", "packages", "installed MiB"), [
         (name or "", packages, round((kib or 0) / 1024)) for name, (packages, kib) in found.items()])
-    return Findings(len(found), mismatches, seconds)
+    return Findings(len(found), mismatches, seconds, copied, wrong)
 
 
 def by_section(changes: Sequence[Change]) -> Sections | None:
@@ -126,13 +136,13 @@ def lack() -> str:
     return ""
 
 
-async def _job(endpoints: Sequence[str], group: str, folder: Path) -> Answer:
+async def _job(endpoints: Sequence[str], group: str, copy: str, folder: Path) -> Answer:
     """Run the job and return what it printed; whatever ends this ends the job and its JVM."""
     log = folder / "spark.log"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tidemark_cli.demo.spark_job", ",".join(endpoints), group, str(folder),
+            sys.executable, "-m", "tidemark_cli.demo.spark_job", ",".join(endpoints), group, copy, str(folder),
             stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
         try:
             printed, _ = await process.communicate()

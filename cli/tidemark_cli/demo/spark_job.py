@@ -1,7 +1,8 @@
-"""The Spark job of the demo: packages and their installed size by section, out of the log of their changes.
+"""The Spark job of the demo: packages and their size by section, out of the log of changes, and a copy of that log.
 
-Runs in a process of its own: `python -m tidemark_cli.demo.spark_job ENDPOINTS GROUP FOLDER`.  Prints one JSON object:
-Spark's version, and rows of section, packages and installed KiB.
+Runs in a process of its own: `python -m tidemark_cli.demo.spark_job ENDPOINTS GROUP COPY FOLDER`.  Prints one JSON
+object: Spark's version, rows of section, packages and installed KiB, and how many rows of the copy are missing or more.
+The copy is written twice under one id: the second time nothing is left to write.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
     "shard int, offset bigint, "
@@ -25,7 +26,7 @@ JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> None:
-    endpoints, group, folder = sys.argv[1:]
+    endpoints, group, copy, folder = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[2]").appName("tidemark-demo")
         .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
@@ -41,7 +42,18 @@ def main() -> None:
     )
     changes.createOrReplaceTempView("changes")
     rows = [list(row) for row in spark.sql(QUERY).collect()]
-    print(json.dumps({"spark": spark.version, "rows": rows}))
+
+    def records(name: str) -> DataFrame:
+        source = spark.read.format("tidemark").option("endpoints", endpoints).option("group", name)
+        return source.load().select("key", "value", "timestamp")
+
+    for _ in range(2):
+        sink = records(group).write.format("tidemark").option("endpoints", endpoints).option("group", copy)
+        sink.option("writeId", "demo").mode("append").save()
+    copied, original = records(copy), records(group)
+    mismatches = original.exceptAll(copied).count() + copied.exceptAll(original).count()
+    print(json.dumps({
+        "spark": spark.version, "rows": rows, "copied": copied.count(), "copy_mismatches": mismatches}))
     spark.stop()
 
 
