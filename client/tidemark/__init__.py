@@ -82,9 +82,9 @@ LOCAL = Durability.LOCAL
 __all__ = [
     "BEGINNING", "COMMIT", "EARLIEST", "LATEST", "LOCAL", "NOW", "QUORUM", "SCHEMA", "ActivePin", "Advanced",
     "Appended", "AppendedBatch", "AppendedRange", "Appender", "BarrierResult", "BatchEvent", "BulkWritten",
-    "CellsPage", "Change",
-    "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document", "Documents", "Durability",
-    "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry", "KeyAtNode",
+    "CellsPage", "Change", "ChangeBatch", "ChangeOp", "Changes", "Client", "Cut", "Delete", "Discarded", "Document",
+    "Documents", "Durability", "ExplainedItem", "Explanation", "Fate", "FutureKey", "Gap", "GapKind", "HistoryEntry",
+    "KeyAtNode",
     "KeyExplanation", "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges",
     "KeyspaceShape", "KeyspaceStats", "LastBatch", "LimboEntry", "LimboView", "Location", "Outcome", "Pin",
     "ProducerId", "Put", "RangeAtNode", "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -64,12 +65,13 @@ class Appended(NamedTuple):
     sequence: int = -1
 
 
-class AppendedRange(NamedTuple):
-    """Where records lie that were appended as one batch: `count` of them from offset `first` on."""
+@dataclass(frozen=True, slots=True)
+class AppendedRange:
+    """Where the records of one batch lie: `count` of them from offset `first` on; the rest is as in `Appended`."""
 
     shard: int
     first: int
-    count: int  # type: ignore[assignment]  # hides tuple.count
+    count: int
     epoch: int
     durability: Durability
     producer: bytes
@@ -168,12 +170,10 @@ class ReadBatch:
 
     @property
     def note(self) -> bytes:
-        """The note that the writer of the batch gave it, empty where there is none.
+        """The note of the whole entry, which `Appender.append_arrow` took; b"" where there is none.
 
-        Raises UndecodableBatch as `record_batch`.
+        The records are not decoded.  Raises UndecodableBatch (T11).
         """
-        if not self.record_batch.num_rows:
-            return b""
         try:
             return note_of(self.entry.payload)
         except UndecodablePayload as error:
@@ -221,6 +221,7 @@ def check_all(batches: Sequence[ReadBatch]) -> None:
 
 
 def are_dates(times_us: pa.Int64Array) -> bool:
+    """Say whether all times, microseconds since 1970, lie in the years 1 to 9999."""
     bounds = pc.min_max(times_us).as_py()
     return not len(times_us) or bool(bounds["min"] >= TIMESTAMP_US_MIN and bounds["max"] <= TIMESTAMP_US_MAX)
 

@@ -23,16 +23,18 @@ from .routing import Group
 class Checks:
     """What a group accepts.  Made anew when the group changes."""
 
-    __slots__ = ("_group_name", "_keys_required", "_limit", "payload_bytes_max", "record_bytes_max")
+    __slots__ = ("_batch_limit", "_group_name", "_limit", "keys_required", "payload_bytes_max", "record_bytes_max")
 
     def __init__(self, group: Group, max_buffered_bytes: int) -> None:
         self._group_name = group.name
-        self._keys_required = group.keys_required
-        self.payload_bytes_max = max(1, group.batch_bytes_max - BATCH_OVERHEAD_BYTES)
+        self.keys_required = group.keys_required
+        self.payload_bytes_max, self._batch_limit = min(
+            (max(1, group.batch_bytes_max - BATCH_OVERHEAD_BYTES), f"the room of a batch of group {group.name!r}"),
+            (max_buffered_bytes, "the room of the buffer (max_buffered_bytes)"),
+        )
         self.record_bytes_max, self._limit = min(
             (group.record_bytes_max, f"the limit of group {group.name!r}"),
-            (self.payload_bytes_max - RECORD_OVERHEAD_BYTES, f"the room of a batch of group {group.name!r}"),
-            (max_buffered_bytes - RECORD_OVERHEAD_BYTES, "the room of the buffer (max_buffered_bytes)"),
+            (self.payload_bytes_max - RECORD_OVERHEAD_BYTES, self._batch_limit),
         )
 
     def record(self, value: bytes, key: bytes | None, headers: RecordHeaders) -> int:
@@ -44,28 +46,33 @@ class Checks:
             if type(key) is not bytes:
                 raise InvalidArgument("key", f"must be bytes or None, not {type(key).__name__}")
             size += len(key)
-        if not key and self._keys_required:
-            what = "is missing" if key is None else "is empty"
-            raise KeyRequired("key", f"{what}; group {self._group_name!r} requires a key in every record")
+        if not key and self.keys_required:
+            raise self.no_key("key", key)
         if headers is not None:
             size += sum(len(name) + len(content) + HEADER_OVERHEAD_BYTES for name, content in headers)
-        self._check_size(size)
+        if size > self.record_bytes_max:
+            raise self.too_large("value", size)
         return size + RECORD_OVERHEAD_BYTES
 
-    def sizes(self, largest: int, shortest_key: int) -> None:
-        """Judge records by the bytes of the largest one and of the shortest key; raises InvalidArgument."""
-        if not shortest_key and self._keys_required:
-            text = f"is missing or empty in a record; group {self._group_name!r} requires a key in every record"
-            raise KeyRequired("key", text)
-        self._check_size(largest)
+    def no_key(self, field: str, key: bytes | None) -> KeyRequired:
+        """Return the refusal of a key that is missing or empty."""
+        what = "is missing" if key is None else "is empty"
+        return KeyRequired(field, f"{what}; group {self._group_name!r} requires a key in every record")
 
-    def _check_size(self, size: int) -> None:
-        if size > self.record_bytes_max:
-            raise RecordTooLarge(
-                "value",
-                f"the record has {size} bytes, {self._limit} is {self.record_bytes_max}",
-                advice="Split the record, store it elsewhere and append a reference, or raise the limit.",
-            )
+    def too_large(self, field: str, size: int) -> RecordTooLarge:
+        """Return the refusal of a record with so many bytes of key, value and headers."""
+        return RecordTooLarge(
+            field,
+            f"the record has {size} bytes, {self._limit} is {self.record_bytes_max}",
+            advice="Split the record, store it elsewhere and append a reference, or raise the limit.",
+        )
+
+    def batch(self, size: int) -> None:
+        """Judge the bytes of columns that go into one batch; raises InvalidArgument."""
+        if size > self.payload_bytes_max:
+            raise InvalidArgument(
+                "columns", f"take {size} bytes with their note, {self._batch_limit} is {self.payload_bytes_max}",
+                advice="Append fewer records at once.")
 
     def many(self, records: list[Record]) -> list[tuple[int, RecordHeaders, int | None]]:
         """Return size, headers and timestamp of each record; raises InvalidArgument naming record and field."""
@@ -84,7 +91,7 @@ class Checks:
     def are_plain(self, items: Sequence[bytes | Record]) -> bool:
         """Say whether all are values without a key, and none is wrong: the short way for large calls."""
         return (
-            not self._keys_required
+            not self.keys_required
             and set(map(type, items)) == {bytes}
             and max(map(len, items)) <= self.record_bytes_max
         )

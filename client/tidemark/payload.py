@@ -1,7 +1,7 @@
 """The payload of a batch: one Arrow IPC record-batch message whose schema both sides know.
 
-Encoding goes from Python lists to one message.  Decoding takes every byte for hostile: a writer may have put anything
-there, and Arrow follows offsets and lengths without a look.  This module alone opens a payload.
+Encoding goes from Python lists or Arrow columns to one message.  Decoding takes every byte for hostile: a writer may
+have put anything there, and Arrow follows offsets and lengths without a look.  This module alone opens a payload.
 
 The rule, with reason and tests in `docs/protocols/trust.md`:
 
@@ -29,9 +29,6 @@ SCHEMA = pa.schema(
     ]
 )
 COMPRESSIONS = (None, "lz4", "zstd")
-NOTE_BYTES_MAX = 1024
-_NOTE = b"tidemark.note"
-_SCHEMA_MESSAGE = cast(bytes, SCHEMA.serialize().to_pybytes())
 
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (field.type for field in SCHEMA)
 
@@ -41,8 +38,17 @@ DECODED_BYTES_MAX = 64 << 20
 NODES, BUFFERS = 7, 17
 """Arrays of the schema, nested ones included, and the buffers that they lie in."""
 
+NOTE_BYTES_MAX = 1024
+"""Bytes of a note that a writer sends along with a batch."""
+
+METADATA_PAIRS_MAX = 64
+"""Pairs of metadata that a reader looks through for a note; an appender writes at most one."""
+
 METADATA_V5 = 4
 NOT_COMPRESSED = -1       # in place of the size of a buffer that is stored as it is
+
+_NOTE = b"tidemark.note"
+_STREAM_END_BYTES = 8
 
 _U16, _U32, _I32, _I64 = (struct.Struct(form).unpack_from for form in ("<H", "<I", "<i", "<q"))
 _MESSAGE_SLOTS = struct.Struct("<4xH2xH").unpack_from        # of the table of slots: fields 0 and 2
@@ -73,18 +79,17 @@ def encode(
     return encode_columns(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), compression)
 
 
-def encode_columns(record_batch: pa.RecordBatch, compression: str | None = None, note: bytes = b"") -> bytes:
-    """Return the payload of a batch of the schema; the `note` of its writer travels beside the columns."""
+def encode_columns(columns: pa.RecordBatch, compression: str | None = None, note: bytes = b"") -> bytes:
+    """Return the payload of columns of SCHEMA.  A note, up to NOTE_BYTES_MAX, travels in the message's metadata."""
     if compression is None and not note:
-        return cast(bytes, record_batch.serialize().to_pybytes())
-    # Only the stream writer compresses, and takes a note; what it writes behind the schema is the same kind of message.
+        return cast(bytes, columns.serialize().to_pybytes())
+    # Only the stream writer compresses and takes metadata; behind the schema it writes the same kind of message.
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
-        writer.write_batch(record_batch, custom_metadata={_NOTE: note} if note else None)
-    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    reader.read_next_message()
-    return cast(bytes, reader.read_next_message().serialize().to_pybytes())
+    with pa.ipc.new_stream(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(columns, custom_metadata={_NOTE: note} if note else None)
+    stream = memoryview(sink.getvalue())
+    schema_bytes = 8 + _I32(stream, 4)[0]   # a mark and the length, which the message of the schema begins with
+    return bytes(stream[schema_bytes:-_STREAM_END_BYTES])
 
 
 def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> pa.RecordBatch:
@@ -106,21 +111,19 @@ def decode(payload: bytes, count: int, decoded_bytes_max: int = DECODED_BYTES_MA
 
 
 def note_of(payload: bytes) -> bytes:
-    """Return the note of a payload that `decode` has let through, nothing where it has none.
+    """Return the note that a payload's writer sent along, b"" where there is none; the columns are not decoded.
 
-    Raises UndecodablePayload.
+    Raises UndecodablePayload (T11).
     """
-    if _NOTE not in payload:
-        return b""   # most have none, and Arrow decodes the columns to read one
     try:
-        reader = pa.ipc.open_stream(pa.BufferReader(_SCHEMA_MESSAGE + payload))
-        metadata = reader.read_next_batch_with_custom_metadata().custom_metadata
-    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
-        raise UndecodablePayload(f"payload has no metadata that Arrow reads: {error}") from error
-    note = cast(bytes, (metadata or {}).get(_NOTE, b""))
+        metadata = memoryview(pa.ipc.read_message(payload).metadata)
+        _batch_table(metadata)
+        note = next((value for key, value in _custom_metadata(metadata) if key == _NOTE), memoryview(b""))
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+        raise UndecodablePayload(f"payload has no metadata of a record batch: {error}") from error
     if len(note) > NOTE_BYTES_MAX:
-        raise UndecodablePayload(f"the note has {len(note)} bytes, it may have {NOTE_BYTES_MAX}")
-    return note
+        raise UndecodablePayload(f"payload has a note of {len(note)} bytes, the bound is {NOTE_BYTES_MAX}")
+    return bytes(note)
 
 
 def plain_batches(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -182,6 +185,29 @@ def _batch_table(metadata: memoryview) -> tuple[int, int, int, int, int]:
     if slots_bytes < 10 or not nodes or not buffers:
         raise UndecodablePayload("payload is no record batch")
     return table, slots, slots_bytes, nodes, buffers
+
+
+def _custom_metadata(metadata: memoryview) -> Iterator[tuple[memoryview, memoryview]]:
+    """Yield the keys and values of field 4 of the Message table, in their order."""
+    pairs = _pointed_at(metadata, _U32(metadata, 0)[0], 4)
+    count = _U32(metadata, pairs)[0] if pairs else 0
+    if count > METADATA_PAIRS_MAX:
+        raise UndecodablePayload(f"payload has {count} pairs of metadata, the bound is {METADATA_PAIRS_MAX}")
+    for place in range(pairs + 4, pairs + 4 + 4 * count, 4):
+        pair = place + _U32(metadata, place)[0]
+        yield _text(metadata, _pointed_at(metadata, pair, 0)), _text(metadata, _pointed_at(metadata, pair, 1))
+
+
+def _pointed_at(metadata: memoryview, table: int, field: int) -> int:
+    """Return where the field of a table points, 0 where the table does not have it."""
+    slots = table - _I32(metadata, table)[0]
+    slot = 4 + 2 * field
+    at = _U16(metadata, slots + slot)[0] if slot + 2 <= _U16(metadata, slots)[0] else 0
+    return table + at + int(_U32(metadata, table + at)[0]) if at else 0
+
+
+def _text(metadata: memoryview, place: int) -> memoryview:
+    return metadata[place + 4:place + 4 + _U32(metadata, place)[0]] if place else metadata[:0]
 
 
 def _check_compressed(metadata: memoryview, vector: int, body: memoryview, decoded_bytes_max: int) -> None:

@@ -186,15 +186,14 @@ class SyncAppender:
     def append_arrow(
         self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
     ) -> AppendedRange:
-        """Append columns as one batch of a shard; see `Appender.append_arrow`."""
-        return self.append_arrow_later(columns, shard=shard, note=note, durability=durability).result()
+        """Append columns as one batch of a shard and return where it lies; see `Appender.append_arrow`."""
+        return self._thread.wait(self._appender.append_arrow(columns, shard=shard, note=note, durability=durability))
 
     def append_arrow_later(
         self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
     ) -> concurrent.futures.Future[AppendedRange]:
         """Append columns without waiting for the answer.  Waits in the loop for room in the buffer."""
-        return self._thread.begin(
-            self._appender.append_arrow(columns, shard=shard, note=note, durability=durability))
+        return self._thread.begin(self._appender.append_arrow(columns, shard=shard, note=note, durability=durability))
 
     def claimed(self, timeout_s: float | None = None) -> dict[int, Resumed]:
         """Return by shard where the named producer goes on."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from tidemark.batch import ReadBatch
 from tidemark.errors import UndecodableBatch
-from tidemark.payload import SCHEMA, encode
+from tidemark.payload import NOTE_BYTES_MAX, SCHEMA, decode, encode, encode_columns
 from tidemark_core.base.entry import Batch, Entry, Kind, seal
 from tidemark_core.base.ids import NOTHING
 
@@ -43,7 +43,8 @@ def honest() -> list[tuple[bytes, bool]]:
     for compression in (None, "lz4", "zstd"):
         for columns in ((None, None), (keys, None), ([None, *keys[1:]], headers)):
             made.append((encode(values, columns[0], times, columns[1], compression), compression is not None))
-    return made
+    noted = decode(made[2][0], COUNT)
+    return made + [(encode_columns(noted, each, b"note" * 50), each is not None) for each in (None, "lz4", "zstd")]
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -131,6 +132,17 @@ def record_batch(**options: object) -> bytes:
     return bytes(reader.read_next_message().serialize().to_pybytes())
 
 
+def with_metadata(*pairs: tuple[bytes, bytes]) -> bytes:
+    """Return an honest batch with pairs of metadata, in their order."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        metadata = pa.KeyValueMetadata(list(pairs))
+        writer.write_batch(pa.ipc.read_record_batch(honest()[0][0], SCHEMA), custom_metadata=metadata)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()
+    return bytes(reader.read_next_message().serialize().to_pybytes())
+
+
 def other_message() -> bytes:
     return bytes(SCHEMA.serialize().to_pybytes())
 
@@ -211,6 +223,10 @@ def by_dice(seed: int, count: int) -> Iterator[tuple[bytes, bool]]:
 def read(payload: bytes, compressed: bool, count: int = COUNT) -> str:
     """Read a payload as the client does; return how it ended."""
     batch = ReadBatch(0, entry_of(payload, count), 0, count - 1)
+    try:
+        assert len(batch.note) <= NOTE_BYTES_MAX and batch.note in payload
+    except UndecodableBatch as error:
+        assert (error.shard, error.first, error.last) == (0, 0, count - 1)
     try:
         records = list(batch.records())
     except UndecodableBatch as error:

@@ -14,7 +14,17 @@ import pytest
 import tidemark
 from tidemark.batch import ReadBatch
 from tidemark.errors import UndecodableBatch
-from tidemark.payload import DECODED_BYTES_MAX, SCHEMA, UndecodablePayload, decode, encode
+from tidemark.payload import (
+    DECODED_BYTES_MAX,
+    METADATA_PAIRS_MAX,
+    NOTE_BYTES_MAX,
+    SCHEMA,
+    UndecodablePayload,
+    decode,
+    encode,
+    encode_columns,
+    note_of,
+)
 
 CLIENT = Path(tidemark.__file__).parent
 CHANGED = 10_000
@@ -69,6 +79,47 @@ def _reads(payload: bytes, bound: int) -> bool:
     except UndecodablePayload:
         return False
     return True
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_a_note_changes_no_column_and_no_note_changes_no_byte(compression):
+    plain = hostile.record_batch(compression=compression)
+    columns = decode(plain, hostile.COUNT)
+    assert encode_columns(columns, compression) == plain, "what a release before notes writes"
+    assert note_of(plain) == b""
+    for note in (b"\0", b"tidemark.note", bytes(range(256)) * 4):
+        noted = encode_columns(columns, compression, note)
+        assert note_of(noted) == note
+        assert decode(noted, hostile.COUNT).equals(columns)
+
+
+NOTE, OTHER = (b"tidemark.note", b"n"), (b"pandas", b"o" * 5000)
+
+
+@pytest.mark.parametrize(("pairs", "note"), [
+    ([OTHER], b""), ([OTHER, NOTE], b"n"), ([NOTE, (NOTE[0], b"later")], b"n"), ([(NOTE[0], b"")], b""),
+    ([(b"tidemark.not", b"n"), (b"tidemark.notes", b"n"), (b"", b"n")], b""),
+    ([*[OTHER] * (METADATA_PAIRS_MAX - 1), NOTE], b"n"), ([(NOTE[0], b"n" * NOTE_BYTES_MAX)], b"n" * NOTE_BYTES_MAX),
+])
+def test_t11_a_note_is_found_among_what_others_write(pairs, note):
+    """Rule T11: the first note counts, and foreign metadata is passed over unread."""
+    payload = hostile.with_metadata(*pairs)
+    assert note_of(payload) == note
+    assert decode(payload, hostile.COUNT).num_rows == hostile.COUNT
+
+
+@pytest.mark.parametrize(("payload", "why"), [
+    (hostile.with_metadata((NOTE[0], b"n" * 1025)), "a note of 1025 bytes, the bound is 1024"),
+    (hostile.with_metadata(*[OTHER] * METADATA_PAIRS_MAX, NOTE), "65 pairs of metadata, the bound is 64"),
+    (hostile.other_message(), "payload is no record batch"),
+    (hostile.with_metadata(NOTE)[:200], "no metadata of a record batch"),
+    (b"", "no metadata of a record batch"),
+], ids=["long", "many", "other", "cut", "empty"])
+def test_t11_a_note_that_no_appender_wrote_is_refused_with_its_offsets(payload, why):
+    batch = ReadBatch(3, hostile.entry_of(payload, hostile.COUNT), 1, 3)
+    with pytest.raises(UndecodableBatch, match=f"offsets 1 to 3 of shard 3: .*{why}") as caught:
+        _ = batch.note
+    assert (caught.value.shard, caught.value.first, caught.value.last) == (3, 1, 3)
 
 
 def test_what_other_arrow_programs_write_is_read():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from .columns import Columns
 from .pending import AppendedBatch
 from .records import RecordDispatcher
 from .shell import Lane
-from .whole import checked_note, stored_columns
+from .whole import checked_columns, checked_note
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -148,23 +149,24 @@ class Appender:
     async def append_arrow(
         self, columns: pa.RecordBatch, *, shard: int, note: bytes = b"", durability: Durability | str | None = None
     ) -> AppendedRange:
-        """Append columns of `tidemark.SCHEMA` as one batch of a shard, whole or not at all, and return where they lie.
+        """Append columns of `tidemark.SCHEMA` as one batch of a shard, whole or not at all; return where it lies.
 
-        `key`, `timestamp` and `headers` may be left out.  The caller chooses the shard: records of one key have one
-        order only where they go to `shard_of` their key.  `note`, at most 1024 bytes, is what `ReadBatch.note` says.
-        Raises as `append`, RecordTooLarge too.
+        `key`, `timestamp` and `headers` may be missing: no record has one then, and all are of now.  `note`, opaque and
+        at most 1024 bytes, comes back as `ReadBatch.note`.  The caller answers for the shard: neither client nor node
+        compares it with the keys, and records of one key have one order only where all go to the same shard.
+        Raises InvalidArgument (it names the column; nothing was sent), UnknownShard, and what `append` raises.
         """
         self._check_open()
         dispatcher = self._dispatcher
-        if shard not in dispatcher.lanes:
-            there = ", ".join(map(str, dispatcher.lanes))
-            raise InvalidArgument("shard", f"is {shard!r}; {self.group_name!r} has {there}")
-        whole, note = stored_columns(columns, dispatcher.checks), checked_note(note)
+        lane = dispatcher.lanes[dispatcher.routing.check_shard(dispatcher.group, shard)]
+        note = checked_note(note)
+        stored = checked_columns(columns, dispatcher.checks, time.time_ns() // 1000)
         durability = self.durability if durability is None else durability_of(durability)
-        size = whole.nbytes + len(note)
+        size = stored.nbytes + len(note)
+        dispatcher.checks.batch(size)
         if not self._room.fits(size):
             await self._wait(size)
-        return await dispatcher.add_columns(shard, whole, note, durability)
+        return await dispatcher.add_whole(lane, stored, note, durability, size)
 
     async def wait_for_room(self, size: int = 1) -> None:
         """Wait until `size` more bytes fit into the buffer."""

@@ -18,7 +18,7 @@ from .batches import Dispatcher
 from .columns import Columns
 from .pending import AppendedBatch, PendingRecords
 from .shell import Lane
-from .whole import PendingColumns
+from .whole import PendingWhole, sealed
 
 
 class RecordDispatcher(Dispatcher[PendingRecords]):
@@ -58,20 +58,20 @@ class RecordDispatcher(Dispatcher[PendingRecords]):
         self.filled(lane, pending, size)
         return future
 
-    def add_columns(
-        self, shard: int, columns: pa.RecordBatch, note: bytes, durability: Durability
+    def add_whole(
+        self, lane: Lane, columns: pa.RecordBatch, note: bytes, durability: Durability, size: int
     ) -> asyncio.Future[AppendedRange]:
-        """Put checked columns into a batch of their own and return the future of its place.
+        """Put checked columns of one lane into a batch of their own, and return the future of its place.
 
         Raises UnknownGroup or GroupReplaced where the group of the lane is gone.
         """
-        lane = self.lanes[shard]
         self.routing.check_life(self.group_name, lane.life)
-        future: asyncio.Future[AppendedRange] = self.loop.create_future()
-        pending = PendingColumns(columns, note, durability, self.loop.time(), self.settings.timeout_s, future)
+        pending = PendingWhole(
+            sealed(columns, note, self.settings.compression), size, durability, self.loop.time(),
+            self.settings.timeout_s)
         lane.queue.append(pending)
-        self.filled(lane, pending, pending.bytes)
-        return future
+        self.filled(lane, pending, size)
+        return pending.future
 
     def _only_lane(self) -> Lane:
         """Return the lane of a record without a key that expects an offset, which is of one shard."""
