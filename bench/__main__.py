@@ -28,7 +28,7 @@ from .figures import Outcome
 MODULES = {
     "limits": "limits", "core": "core_step", "throughput": "append_throughput", "jetstream": "jetstream",
     "etcd": "etcd_peer", "writers": "small_writers", "latency": "append_latency", "read": "plain_read",
-    "spark": "spark_read", "documents": "documents", "changes": "document_changes",
+    "spark": "spark_read", "spark-write": "spark_write", "documents": "documents", "changes": "document_changes",
     "delivery": "delivery", "long-log": "delivery_long", "stalls": "delivery_stalls",
     "storage": "delivery_storage", "failover": "failover", "idle": "idle_cost", "limbo": "limbo", "trust": "trust",
     "kubernetes-scale": "kubernetes_scale",

@@ -28,12 +28,12 @@ DOCUMENTS_PART = 10     # of the records: so many documents are read in about th
 
 
 @contextmanager
-def _kafka(context: Context, jars: kafka_jars.Jars | str) -> Iterator[dict[str, str]]:
+def kafka_beside(context: Context, jars: kafka_jars.Jars | str, partitions: int) -> Iterator[dict[str, str]]:
     """Run Kafka where its jars are there; give what the worker needs to know of it."""
     if isinstance(jars, str):
         yield {}
         return
-    with context.scratch("kafka") as directory, kafka_cluster.running(jars, directory, SHARDS) as brokers:
+    with context.scratch("kafka") as directory, kafka_cluster.running(jars, directory, partitions) as brokers:
         yield {"kafka": brokers, "jars": ",".join(map(str, sorted(jars.connector.glob("*.jar"))))}
 
 
@@ -73,7 +73,7 @@ def run(context: Context) -> Outcome:
     documents = rows // DOCUMENTS_PART
     rounds = context.count(full=7, quick=2)
     jars = kafka_jars.prepare(context.say)
-    with clusters.running(context) as cluster, _kafka(context, jars) as kafka:
+    with clusters.running(context) as cluster, kafka_beside(context, jars, SHARDS) as kafka:
         for name, count, shards in (("bench", rows, SHARDS), ("small", SMALL_ROWS, 1)):
             cluster.make_group(name, shards)
             writers = WRITERS if count > SMALL_ROWS else 1

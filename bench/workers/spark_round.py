@@ -92,7 +92,8 @@ def _copy(log: DataFrame, kafka: str) -> None:
     records.write.format("kafka").options(**{"kafka.bootstrap.servers": kafka, "topic": TOPIC}, **PRODUCER).save()
 
 
-def _session(jars: str) -> SparkSession:
+def session(jars: str) -> SparkSession:
+    """Start Spark on two cores, with these jars, separated by commas."""
     builder = (
         SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1"))
@@ -114,7 +115,7 @@ def main(
     `kafka` names the brokers and `jars` the connector's, where Spark's Kafka source is measured as well.
     """
     _fill(endpoints, documents, count, value_bytes)
-    spark = _session(jars)
+    spark = session(jars)
     spark.dataSource.register(Prebuilt)
 
     def read(name: str, mode: str = "log") -> DataFrame:

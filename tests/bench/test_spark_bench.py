@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import kafka_cluster, kafka_jars, spark_read
+from bench import kafka_cluster, kafka_jars, spark_read, spark_write
 from bench.figures import Outcome
 
 QUERIES = ("tidemark", "ceiling", "small", "empty", "documents", "documents ceiling", "changes")
@@ -34,6 +34,16 @@ def figures(seconds: dict[str, list[float]]) -> dict[str, tuple[float, bool | No
     outcome = Outcome("spark", "")
     spark_read.tell(outcome, {name: [0.1, 0.1, 0.1] for name in QUERIES} | seconds, 1_000_000, 1000)
     return {figure.what: (round(figure.value, 3), figure.met) for figure in outcome.figures}
+
+
+def test_writes_are_held_against_kafka_and_what_spark_costs() -> None:
+    outcome = Outcome("spark-write", "")
+    seconds = {"tidemark": [5.0, 4.0, 8.0], "keyed": [10.0] * 3, "dropped": [1.0] * 3, "kafka": [10.0, 4.0, 4.0]}
+    spark_write.tell(outcome, seconds, 1_000_000)
+    found = {figure.what: (round(figure.value, 3), figure.met) for figure in outcome.figures}
+    assert found == {
+        "rows written": (200_000, True), "rows written, with keys": (100_000, None), "part of the ceiling": (20, None),
+        "Spark's Kafka sink": (250_000, None), "ratio to Spark's Kafka sink": (1.0, True)}
 
 
 def test_without_java_or_maven_a_sentence_says_why(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
