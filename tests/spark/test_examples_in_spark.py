@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import tidemark.sync
 from pyspark.sql import SparkSession
 
 from tests.fake_in_a_thread import FakeInAThread
@@ -32,7 +33,8 @@ def program(name: str) -> ModuleType:
     return module
 
 
-LOAD, DEPENDENCIES, CHURN = (program(name) for name in ("load_release", "dependencies_by_section", "package_churn"))
+LOAD, DEPENDENCIES, CHURN, INDEX = (
+    program(name) for name in ("load_release", "dependencies_by_section", "package_churn", "index_dependents"))
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +164,52 @@ def test_package_churn_compares_the_newest_versions_of_two_cuts(
     assert [each.name for each in tmp_path.iterdir()] == ["cut-2"]
     (left,) = spark.read.parquet(str(tmp_path / "cut-2" / "documents")).collect()
     assert (bytes(left.key), left.version) == (b"same", "1")
+
+
+def test_an_index_of_dependents_has_the_same_records_in_the_same_order_when_a_batch_is_repeated(
+    spark: SparkSession
+) -> None:
+    """As P24 has it: what was written again meanwhile comes last and from a pin, and once."""
+    def put(seqno: int, key: str, *depends: str) -> tuple[Any, ...]:
+        return seqno, "PUT", key.encode(), ("1", "trixie", list(depends))
+
+    kept = [put(seqno, f"p{seqno}", "libc6 (>= 2)", "libc6 (<< 3)", "mta | exim4") for seqno in range(10, 50)]
+    first = [put(1, "p10", "old"), *kept, put(60, "gone", "old"), (61, "DELETE", b"gone", None)]
+    again = [*kept[20:], *reversed(kept[:20])]
+    shown = [
+        INDEX.records(spark.createDataFrame(rows, INDEX.SCHEMA)).rdd.glom().collect() for rows in (first, again)]
+    assert shown[0] == shown[1] and len(shown[0]) == INDEX.PARTS
+    assert all(part == sorted(part) for part in shown[0]), "an order of its own, not one that a plan happens to give"
+    found = [(row.key, json.loads(row.value)["package"]) for part in shown[0] for row in part]
+    assert sorted(found) == sorted(
+        (name, row[2].decode()) for row in kept for name in ("libc6", "mta"))
+
+
+@pytest.mark.full
+def test_an_index_of_dependents_has_each_change_once_though_a_batch_is_repeated_behind_newer_changes(
+    spark: SparkSession, fake: FakeInAThread, group: str, records: list[dict[str, Any]], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wanted = Counter(
+        (name, record["key"], record["doc"]["version"], record["release"])
+        for record in records if record["op"] == "put"
+        for name in {re.split("[ :|]", entry)[0] for entry in record["doc"]["depends"]})
+
+    def indexed() -> Counter[tuple[str, ...]]:
+        with tidemark.sync.connect(fake.address) as client:
+            found = client.read("orders")
+            return Counter((record.key.decode(), *json.loads(record.value).values()) for record in found)
+
+    for release in RELEASES:
+        LOAD.main(fake.address, group, release)
+        if release == RELEASES[-1]:     # the run before ended between its write and Spark's commit
+            for file in ("0", ".0.crc"):
+                (tmp_path / "checkpoint" / "commits" / file).unlink()
+        capsys.readouterr()
+        INDEX.main(fake.address, group, "orders", str(tmp_path))
+        assert indexed() == Counter({key: count for key, count in wanted.items() if key[3] <= release})
+    names = Counter(name for name, *_ in wanted).most_common()
+    first = min((-count, name) for name, count in names)
+    shown = [line.strip("|").split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in shown[1]] == [first[1], str(-first[0])]
+    assert {file.name for file in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")} == {"0", "1"}
