@@ -43,16 +43,20 @@ from .document_shard import Documents
 from .documents.requests import DOCUMENT_REQUESTS
 from .documents.rows import Rows
 from .documents.rows import load as load_summary
-from .replication import claims
+from .replication import claims, sinks
 from .replication.checkpoint import FOLDS as REPLICATION_FOLDS
 from .replication.clients import (
     CLIENT_EVENTS,
     AppendRequest,
     ClaimRequest,
     ClientEvent,
+    DeleteSink,
+    JoinSink,
     LatestRequest,
+    MarkSink,
     OutcomeRequest,
     ReadRequest,
+    SinksRequest,
     TrimRequest,
 )
 from .replication.filling import Filling
@@ -90,8 +94,9 @@ from .replication.retention import mark_every_ms
 from .replication.settings import Configure
 from .replication.trust import FROM_LEADERS, Trust
 from .replication.vetting import VET_TIMER, Vetting
+from .sinks.fold import Sinks
 
-FOLDS: Table = (*REPLICATION_FOLDS,)
+FOLDS: Table = (*REPLICATION_FOLDS, Sinks)
 """The folds of every log in this release; a new fold is a row behind these."""
 
 
@@ -280,6 +285,8 @@ class Shard:
                 return self.leader.read_index.on_request(now_ms, event)
             case TrimRequest():
                 return self.leader.on_trim_request(now_ms, event)
+            case JoinSink() | MarkSink() | DeleteSink() | SinksRequest():
+                return sinks.on_request(self.leader, now_ms, event)
             case _:
                 return self.leader.positions.on_request(now_ms, event)
 

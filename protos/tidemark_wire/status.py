@@ -128,6 +128,17 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.TOO_MANY_SUBSCRIPTIONS: Meaning(
         _Code.RESOURCE_EXHAUSTED, "Delete subscriptions nobody needs; see `tidemark subscriptions list`."
     ),
+    Reason.BATCH_PASSED: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "The sink has come to a later batch, or has ended this one with other rows: nothing was changed.",
+    ),
+    Reason.PART_LEFT_OUT: Meaning(
+        _Code.FAILED_PRECONDITION,
+        "Another attempt at this batch had more parts, and they may have appended: write it with as many parts again.",
+    ),
+    Reason.TOO_MANY_SINKS: Meaning(
+        _Code.RESOURCE_EXHAUSTED, "Delete sinks that are not needed, or let their leases end."
+    ),
     Reason.TOO_MANY_PINS: Meaning(
         _Code.RESOURCE_EXHAUSTED, "Release pins that are not needed, or let their leases end; see `tidemark pin list`."
     ),

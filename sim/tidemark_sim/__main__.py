@@ -30,7 +30,7 @@ REQUIRED = (
     "reader_members_back", "reader_slow_members", "reader_holes", "reader_trims", "payloads_left_out",
     "copies_changes_committed", "pauses", "metadata_rebuilt", "latest_answered", "latest_refused",
     "disk_full_refusals", "transfers", "trims_on_full_disks", "forged_messages", "forged_answers", "forged_pulls",
-    "losses_accepted", "entries_given_up",
+    "losses_accepted", "entries_given_up", "sinks_marked", "sinks_part_left_out",
 )
 """Counts that may not be 0 over many runs of all profiles: what was never met was never tested."""
 

@@ -77,6 +77,7 @@ class ClientOptions:
     reads: float = 0.1
     latest: float = 0.0         # chance to ask some node where the log ends
     subscribers: int = 0
+    sinks: int = 0
     raises: float = 0.2         # chance that callers hear of quorum timeouts, and that they hear of rollbacks
     gives_up: float = 0.03      # chance that callers of a batch do not wait for ever
     wrong: float = 0.2          # chance to hear of a leader that is none

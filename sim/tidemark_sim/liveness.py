@@ -54,6 +54,8 @@ def finish(world: World) -> None:
         producer.stopped = True
     for subscriber in world.subscribers:
         subscriber.stopped = True
+    for sink in world.sinks:
+        sink.stopped = True
     world.documents.stopped = True
     world.crowd.over = True
     while world.metadata.lost:   # its recovery may leave other ensembles

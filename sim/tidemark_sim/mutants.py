@@ -53,6 +53,7 @@ from .node import Node
 from .positions_mutants import POSITIONS_MUTANTS
 from .producing_mutants import PRODUCING_MUTANTS
 from .reach_mutants import REACH_MUTANTS
+from .sinks_mutants import SINKS_MUTANTS
 from .space_mutants import SPACE_MUTANTS
 from .trust_mutants import TRUST_MUTANTS
 
@@ -498,6 +499,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PRODUCING_MUTANTS,
     *CLAIMS_MUTANTS,
     *EXPECTING_MUTANTS,
+    *SINKS_MUTANTS,
     *REACH_MUTANTS,
     *TRUST_MUTANTS,
     *KEYSPACE_MUTANTS,

@@ -577,6 +577,11 @@ PROFILES["expecting"] = {
     },
 }
 
+PROFILES["sinks"] = {
+    **PROFILES["successors"],
+    "clients": {**PROFILES["successors"]["clients"], "sinks": (1, 1, 3), "producers": (1, 1, 2)},
+}
+
 SILENCE_MS = (150, 400)
 COMPARE_MS = 100
 

@@ -28,6 +28,7 @@ from .node import Node
 from .operators import Operator
 from .profiles import Options
 from .shard_map import ShardMap
+from .sinks import SinkJob
 from .subscribers import Subscriber
 from .successors import Successors
 from .timeline import Timeline
@@ -58,6 +59,9 @@ class World(Timeline):
         self.retired: list[Producer] = []   # replaced by others when entries were given up (K14e)
         self.subscribers = [
             Subscriber(self, f"s{number + 1}", dice.pick(self.shards)) for number in range(options.clients.subscribers)
+        ]
+        self.sinks = [
+            SinkJob(self, f"k{number + 1}", dice.pick(self.shards)) for number in range(options.clients.sinks)
         ]
         self.crowd = Crowd(self)
         self.readings = Readings(self)
@@ -99,6 +103,8 @@ class World(Timeline):
             self.after(self.dice.between(0, 60), producer.tick)
         for subscriber in self.subscribers:
             self.after(self.dice.between(0, 60), subscriber.tick)
+        for sink in self.sinks:
+            self.after(self.dice.between(0, 60), sink.tick)
         self.after(self.dice.between(50, 300), self.admin.tick)
         self.after(self.dice.between(50, 200), self.faults.tick)
         if self.options.synchro.change_every_ms:

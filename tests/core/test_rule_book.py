@@ -17,6 +17,7 @@ import tidemark_core.documents
 import tidemark_core.limbo
 import tidemark_core.optimistic
 import tidemark_core.replication
+import tidemark_core.sinks
 import tidemark_core.subscriptions
 import tidemark_core.upr
 
@@ -37,6 +38,7 @@ RULES = [
     "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
     *(f"P{number}" for number in range(1, 14)), "P15", *(f"P{number}" for number in range(17, 27)),
+    *(f"W{number}" for number in range(1, 6)),
 ]
 ISSUES = [
     "621", "579", "880", "513", "1239", "1163", "281", "1176", "1177", "1133", "798", "559", "1158", "87", "144", "929",
@@ -51,12 +53,13 @@ OF_QSYNC = [
 
 RULES_MIN = {
     tidemark_core.replication: 66, tidemark_core.limbo: 49, tidemark_core.delivery: 37, tidemark_core.subscriptions: 10,
-    tidemark_core.upr: 16,
+    tidemark_core.sinks: 5, tidemark_core.upr: 16,
     tidemark_core.documents: 12, tidemark_core.optimistic: 24,
 }
 LINES_OF = {
     "tidemark_core.replication": ("replication.md", "coordination.md"),
     "tidemark_core.limbo": ("limbo.md",),
+    "tidemark_core.sinks": ("sinks.md",),
     "tidemark_core.delivery": ("delivery.md",),
     "tidemark_core.subscriptions": ("subscriptions.md",),
     "tidemark_core.documents": ("documents.md",),

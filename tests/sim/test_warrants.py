@@ -17,7 +17,7 @@ from tidemark_core.base.effects import LogRead, LogReadFailed, Received, Snapsho
 from tidemark_core.base.refusals import Reason
 from tidemark_core.log_plane import LogPlane
 from tidemark_core.node import NODE_EVENTS
-from tidemark_core.replication.clients import AppendRequest, LatestRequest
+from tidemark_core.replication.clients import AppendRequest, DeleteSink, LatestRequest, MarkSink
 from tidemark_core.replication.follower import PULL_TIMER
 from tidemark_core.replication.messages import (
     InstallSnapshot,
@@ -28,6 +28,7 @@ from tidemark_core.replication.messages import (
     ReadRound,
     ReadRoundAck,
     Rejected,
+    SinkDeleted,
     SnapshotInstalled,
     SubscriptionDeleted,
     Truncate,
@@ -99,6 +100,19 @@ def delete_a_subscription() -> None:
     assert node.answer(2) == SubscriptionDeleted(1, True)
 
 
+def delete_a_sink() -> None:
+    """The deletion is answered when its record is confirmed; the simulator's jobs delete nothing."""
+    node = led()
+    node.step(MarkSink(SHARD, 1, "s", 0, 0, (), 60_000))
+    node.complete()
+    ack(node, B)
+    node.step(DeleteSink(SHARD, 2, "s"))
+    node.complete()
+    assert node.answer(2) is None
+    ack(node, B)
+    assert node.answer(2) == SinkDeleted(1, True)
+
+
 def a_round_of_reading() -> None:
     """Neither the leader nor the members say more than what is durable."""
     leader, member = led(), Node(B)
@@ -147,6 +161,7 @@ STORIES: dict[str, Callable[[], None]] = {
         test_vetting.test_k15d_a_leader_resigns_when_no_member_gave_what_a_follower_needs_at_three_looks,
     "a damaged entry is reported again": test_vetting.test_k15d_the_report_is_repeated_until_a_newer_epoch_fences,
     "a subscription is deleted": delete_a_subscription,
+    "a sink is deleted": delete_a_sink,
     "a snapshot ends early": a_snapshot_that_ends_early,
     "an end is asked for": a_round_of_reading,
     "a leader asks to cut what is committed": a_truncation_below_commit,

@@ -58,6 +58,7 @@ from tidemark_core.replication.copies import seat_of
 from tidemark_core.replication.floors import FLOORS, PromiseRequest
 from tidemark_core.replication.invariants import check_replica
 from tidemark_core.replication.replica import Replica, ReplicaState, Role
+from tidemark_core.sinks.view import SinksView
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_sim.checkers.documents import StoreView
 from tidemark_sim.delivery import Stream
@@ -322,6 +323,16 @@ def position(on: Leaving) -> str:
     return broken[-1] if broken and all(broken) else ""
 
 
+def sink(on: Leaving) -> str:
+    """A record of the sink that says the batch is on a majority."""
+    name, batch = on.event.name.encode(), getattr(on.event, "batch", 0)
+    written = on.node.disk.written.get(on.shard)
+    broken = [
+        on.held_by_many(entry) for entry in (written.entries if written is not None else ())
+        if entry.kind is Kind.SINK and name in entry.payload and entry.sequence == batch]
+    return broken[-1] if broken and all(broken) else ""
+
+
 def reports(on: Leaving) -> str:
     """The promise of a floor is durable, and so is what the reports say (N10)."""
     for shard, floor in on.event.floors.items():
@@ -401,6 +412,9 @@ SAID: dict[type, Row] = {
     m.Claimed: lambda on: on.on_majority(on.value.offset),
     m.PositionCommitted: position,
     m.SubscriptionDeleted: position,
+    m.SinkJoined: sink,
+    m.SinkMarked: sink,
+    m.SinkDeleted: sink,
     m.ReadRound: lambda on: on.leads(on.value.epoch),
     m.ReadRoundAck: lambda on: "a newer epoch is stored" if on.state.epoch > on.value.epoch else "",
     m.DigestsAsked: lambda on: on.leads(on.value.epoch),
@@ -417,6 +431,7 @@ HARMLESS: dict[type, str] = {
     Unpinned: "the checkers of documents judge which pins are active",
     m.Reach: "what a node sees of others now",
     SubscriptionsView: "shows what is confirmed; the checkers of positions judge it",
+    SinksView: "shows what is confirmed; the checker of sinks judges it",
     int: "where the log begins; a trim that a crash loses is made again",
 }
 """Messages and answers that promise nothing, each with the reason."""

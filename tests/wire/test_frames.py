@@ -122,13 +122,14 @@ OFFSETS = {
 }
 CLIENT_WORDS = {
     messages.Appended, messages.Outcome, messages.ReadGrant, messages.Latest, messages.PositionCommitted,
-    messages.SubscriptionDeleted, messages.Claimed,
+    messages.SubscriptionDeleted, messages.Claimed, messages.SinkJoined, messages.SinkMarked, messages.SinkDeleted,
 }
 NEW = (messages.ReadRound, messages.ReadRoundAck, messages.Reach, messages.DigestsAsked, messages.Digests)
 """The release before knows none of these (O43, O46, U73b)."""
 NEW_REASONS = {
     Reason.GROUP_REPLACED, Reason.UNKNOWN_KEYSPACE, Reason.PRODUCER_UNKNOWN, Reason.PRODUCER_FENCED,
     Reason.FENCE_TOO_LOW, Reason.NEEDS_UPGRADE, Reason.RECORD_CAME_FIRST,
+    Reason.BATCH_PASSED, Reason.PART_LEFT_OUT, Reason.TOO_MANY_SINKS,
     Reason.TOO_MANY_PINS, Reason.WRONG_KIND, Reason.NOT_PINNED, Reason.LAST_COPY,
 }
 PARTS = {messages.Unheard, messages.Diverged, messages.FoldedCut}

@@ -41,9 +41,10 @@ class Kind(IntEnum):
     PIN = 9          # keep the documents as they are here; name and lease are the payload (U70)
     UNPIN = 10       # the pin named in the payload ends (U70)
     CLAIM = 11       # a process has a producer to itself from here on; the fence is in `sequence` (L26)
+    SINK = 12        # of the batch in `sequence` a part begins, or all are complete; the payload says which (W1)
 
 
-FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION,))
+FOLDED_WITH_PAYLOAD = frozenset((Kind.POSITION, Kind.SINK))
 """Kinds whose payload a restart needs; of all others it reads the header alone."""
 
 
@@ -150,8 +151,8 @@ def control(
 ) -> Entry:
     """Seal a control entry: one offset, and of EXPIRE one for each of its `count` documents; CLAIM has a producer.
 
-    `argument` is the offset that a CONFIRM, ROLLBACK, POSITION or PURGE names; it takes the place of the sequence, for
-    a log is recovered from its headers (`recovered`).
+    `argument` is the offset that a CONFIRM, ROLLBACK, POSITION or PURGE names, or the batch of a SINK; it takes the
+    place of the sequence, for a log is recovered from its headers (`recovered`).
     """
     batch = Batch(producer, argument, count, logged_ms * 1000, logged_ms * 1000, crc32c(payload), payload)
     return seal(batch, kind=kind, epoch=epoch, prev=prev, prev_chain=prev_chain, logged_ms=logged_ms)

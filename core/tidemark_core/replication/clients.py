@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..base.entry import Batch
 from ..base.ids import ShardId
+from ..sinks.fold import ShardMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,62 @@ class SubscriptionsRequest:
     request: int
 
 
+@dataclass(frozen=True, slots=True)
+class JoinSink:
+    """Part `part` of batch `batch` is about to append; the sink is kept for `lease_ms` from now on (W1, W4).
+
+    Answered `SinkJoined` or `Refused`.
+    """
+
+    shard: ShardId
+    request: int
+    name: str
+    batch: int
+    part: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSink:
+    """Batch `batch` is complete: its parts 0 to `parts` - 1 have appended all rows (W2).
+
+    `shards` says where they end, ascending by shard.  Answered `SinkMarked` or `Refused`.
+    """
+
+    shard: ShardId
+    request: int
+    name: str
+    batch: int
+    parts: int
+    shards: tuple[ShardMark, ...]
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSink:
+    """Forget sink `name`; answered `SinkDeleted` or `Refused`."""
+
+    shard: ShardId
+    request: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinksRequest:
+    """Ask how far one sink has come, all of them without a name; answered `sinks.view.SinksView` or `Refused`."""
+
+    shard: ShardId
+    request: int
+    name: str = ""
+
+
 PositionEvent = CommitPosition | DeleteSubscription | SubscriptionsRequest
-ClientEvent = AppendRequest | ClaimRequest | OutcomeRequest | ReadRequest | LatestRequest | TrimRequest | PositionEvent
+SinkEvent = JoinSink | MarkSink | DeleteSink | SinksRequest
+ClientEvent = (
+    AppendRequest | ClaimRequest | OutcomeRequest | ReadRequest | LatestRequest | TrimRequest
+    | PositionEvent | SinkEvent
+)
 CLIENT_EVENTS = (
     AppendRequest, ClaimRequest, OutcomeRequest, ReadRequest, LatestRequest, TrimRequest, CommitPosition,
-    DeleteSubscription, SubscriptionsRequest,
+    DeleteSubscription, SubscriptionsRequest, JoinSink, MarkSink, DeleteSink, SinksRequest,
 )

@@ -511,6 +511,29 @@ class SubscriptionDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkJoined:
+    """Answer to a join: the part may append; with `marked` the batch is complete, and all its rows are there (W1)."""
+
+    epoch: int
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SinkMarked:
+    """Answer to a mark: the batch is complete (W2)."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDeleted:
+    """Answer to a deletion; `existed` says whether there was anything to delete."""
+
+    epoch: int
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReadGrant:
     """This node leads the shard; read [first, released], and wait for `Released` beyond."""
 

@@ -57,6 +57,7 @@ from .producers import ExactlyOnce
 from .reads import PrefixReads
 from .remembered import Remembered
 from .replies import Replies
+from .sinks import SinksAreWhole
 from .space import SpaceForAppends
 from .survivors import Survivors
 from .watermarks import Watermarks
@@ -76,7 +77,7 @@ PROMISES = (
     NoLogDivergence, CommitMonotone, OneLeaderPerEpoch, NoLossOfConfirmedWrite, LegalLeaderAndEnsemble, Epochs, Acks,
     Fencing, ExactlyOnce, PrefixReads, Watermarks, Outcomes, Replies, Positions, Delivered, Copies,
     Ages, Coordination, SpaceForAppends, LatestIsLinearizable, Documents, HoldsWhileHandingOver, CoreInvariants,
-    Survivors, Remembered, Expecting,
+    Survivors, Remembered, Expecting, SinksAreWhole,
 )
 
 

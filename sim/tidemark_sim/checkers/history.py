@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark_core.base.effects import Reply
-from tidemark_core.base.entry import Entry
+from tidemark_core.base.entry import Entry, Kind
 from tidemark_core.base.ids import Member, ShardId
 from tidemark_core.replication.replica import Role
 
@@ -55,6 +55,18 @@ class History:
 
     def of(self, shard: ShardId) -> ShardHistory:
         return self.shards[shard]
+
+    def standing(self, shard: ShardId, upto: int) -> list[Entry]:
+        """Return what is committed up to `upto` and not rolled back, whatever it is."""
+        kept: list[Entry] = []
+        for entry in self.of(shard).entries:
+            if entry.base > upto:
+                break
+            if entry.kind is Kind.ROLLBACK:
+                while kept and kept[-1].base >= entry.sequence:
+                    kept.pop()
+            kept.append(entry)
+        return kept
 
     def loss_accepted(self, shard: ShardId, before: Any, source: Member, lost: Sequence[Entry]) -> None:
         """Forget the end of the log that a survivor lacks; all in front of it stays committed (K14e)."""

@@ -148,21 +148,9 @@ class Positions:
         assert node.core is not None
         confirmed = node.core.log.shards[shard].replica.confirmed
         stands: dict[str, int] = {}
-        for entry in self._replayed(shard, confirmed):
+        for entry in self.history.standing(shard, confirmed):
             if entry.kind is Kind.POSITION:
                 stands[noted(entry).name] = entry.sequence
         shown = {each.name: each.offset for each in view.subscriptions}
         if shown != stands:
             raise Violation("B2", f"{node.name} shows {shown} at {confirmed}, the log says {stands}")
-
-    def _replayed(self, shard: ShardId, upto: int) -> list[Entry]:
-        """Return what is committed up to `upto` and not rolled back, whatever it is."""
-        kept: list[Entry] = []
-        for entry in self.history.of(shard).entries:
-            if entry.base > upto:
-                break
-            if entry.kind is Kind.ROLLBACK:
-                while kept and kept[-1].base >= entry.sequence:
-                    kept.pop()
-            kept.append(entry)
-        return kept

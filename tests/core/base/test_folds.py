@@ -292,7 +292,7 @@ def test_a_fold_that_says_nothing_of_a_hook_is_not_asked() -> None:
 
 
 def test_the_tags_of_this_release_never_change() -> None:
-    assert {b"deci": "Decisions", b"subs": "Subscriptions", b"prod": "ProducerTable"} == {
+    assert {b"deci": "Decisions", b"subs": "Subscriptions", b"prod": "ProducerTable", b"sink": "Sinks"} == {
         kind.tag: kind.__name__ for kind in shard.FOLDS
     }
 

@@ -85,7 +85,8 @@ TO_OPERATORS = {
 }
 TO_CLIENTS = {
     messages.Appended, messages.Claimed, messages.Outcome, messages.ReadGrant, messages.Latest,
-    messages.PositionCommitted, messages.SubscriptionDeleted,
+    messages.PositionCommitted, messages.SubscriptionDeleted, messages.SinkJoined, messages.SinkMarked,
+    messages.SinkDeleted,
 }
 NEWER = {
     Role.LEADER: {Fence, Prepare, DeleteShard},
