@@ -39,6 +39,7 @@ ROOMS = {
     "ks": Room("keyspaces", "ks_app", "Keyspaces: Strings, Sets and Maps by key, without a leader."),
     "pin": Room("documents", "pin_app", "Named states of documents, which every member keeps for a while."),
     "view": Room("view", "view_app", "A SQLite file that follows the documents of a group."),
+    "sinks": Room("sinks", "sinks_app", "Jobs that write in batches: how far each has come."),
     "subscriptions": Room("subscriptions", "subscriptions_app", "Named readers: where they stand, what they keep."),
     "explain": Room("explain", "explain_app", "Say why things go as they go."),
     "outcome": Room("outcomes", "outcome", "Say what became of a batch: CONFIRMED, ROLLED_BACK, UNKNOWN or NOT_FOUND."),

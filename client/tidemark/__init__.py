@@ -21,6 +21,8 @@ from tidemark_core.delivery.slowness import SlowDetection
 from tidemark_core.limbo.view import LimboEntry, LimboView
 from tidemark_core.optimistic.stamps import Stamp
 from tidemark_core.replication.messages import Fate, Outcome
+from tidemark_core.sinks.fold import SinkEnd
+from tidemark_core.sinks.view import SinkView
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_core.upr.messages import Op as ChangeOp
 from tidemark_wire.tls import TlsSettings
@@ -73,6 +75,7 @@ from .pins import Pin
 from .producer import LastBatch, ProducerId, Resumed
 from .read_stats import ReadStats
 from .reader import Reader
+from .sinks import Sinks
 from .view import SqliteView, Verification
 
 QUORUM = Durability.QUORUM
@@ -88,7 +91,8 @@ __all__ = [
     "KeyExplanation", "KeyMember", "KeyValue", "KeyWritten", "Keyspace", "KeyspacePages", "KeyspaceRanges",
     "KeyspaceShape", "KeyspaceStats", "LastBatch", "LimboEntry", "LimboView", "Location", "Outcome", "Pin",
     "ProducerId", "Put", "RangeAtNode", "RangeBlock", "RangesOfNode", "ReadBatch", "ReadStats", "Reader", "Rebuilding",
-    "Record", "RefusedCell", "ReplacedStamp", "Resumed", "Scan", "SeenCell", "ShardDocuments", "SlowDetection",
+    "Record", "RefusedCell", "ReplacedStamp", "Resumed", "Scan", "SeenCell", "ShardDocuments", "SinkEnd",
+    "SinkView", "Sinks", "SlowDetection",
     "Snapshot", "SnapshotBegin", "SnapshotEnd", "SqliteView", "Stamp", "SubscriptionView", "SubscriptionsView",
     "TidemarkError", "TlsSettings", "Vector", "Verification", "Written", "__version__", "connect", "errors", "run",
     "sync",

@@ -48,6 +48,7 @@ from .read_settings import DEFAULT_MODE, RAISE, SCD, ReadSettings
 from .reader import Reader
 from .routing import Channels, Group, Routing, check_addresses
 from .settings import AppendSettings, at_least, one_of
+from .sinks import Sinks
 from .subscription import AUTO_COMMIT_S, DEFAULT_LEASE_S, SubscriptionSettings, checked_lease_ms, checked_name
 from .view import SqliteView
 
@@ -219,6 +220,11 @@ class Client:
         if not isinstance(name, str) or not name:
             raise InvalidArgument("name", "must be the name of a keyspace")
         return Keyspace(name, at_least("timeout_s", timeout_s, 0.001), self.routing, self._keyspaces, self._check_open)
+
+    def sinks(self, group: str) -> Sinks:
+        """Return the sinks of a log group: jobs that write to it in batches."""
+        self._check_open()
+        return Sinks(self.questions, self.routing, group)
 
     @property
     def keyspace_stats(self) -> KeyspaceStats:

@@ -1,5 +1,5 @@
 """Questions that only the leader of a shard can answer: what became of a batch, what waits in the limbo, where the
-log ends, where it was at some time, and where subscriptions stand.
+log ends, where it was at some time, where subscriptions stand, and how far sinks have come.
 
 A question follows the leader, as appends and reads do, until it is answered or its time is over.
 Stays out: how long an answer may take on the node; what it means (the core's rules L19 and L20).
@@ -16,13 +16,30 @@ from tidemark_core.base.entry import NO_PRODUCER
 from tidemark_core.base.errors import RemoteViolation
 from tidemark_core.base.refusals import RETRIED, Reason
 from tidemark_core.limbo.view import LimboView
-from tidemark_core.replication.messages import Fate, Outcome, PositionCommitted, SubscriptionDeleted
+from tidemark_core.replication.messages import (
+    Fate,
+    Outcome,
+    PositionCommitted,
+    SinkDeleted,
+    SinkJoined,
+    SinkMarked,
+    SubscriptionDeleted,
+)
+from tidemark_core.sinks.fold import SinkEnd
+from tidemark_core.sinks.view import SinksView
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_core.upr.history import FailoverLog
 from tidemark_wire import channel as wire
 from tidemark_wire.changes import CHANGES, AskIndex, Index, NoIndex, decode_answers, encode_request
 from tidemark_wire.frames import ReadFrame, decode_read
 from tidemark_wire.limbo import ENTRIES_MAX, limbo_from_proto, outcome_from_proto
+from tidemark_wire.sinks import (
+    joined_from_proto,
+    marked_from_proto,
+    marks_to_proto,
+    sink_deleted_from_proto,
+    sinks_from_proto,
+)
 from tidemark_wire.subscriptions import committed_from_proto, deleted_from_proto, subscriptions_from_proto
 from tidemark_wire.v1 import node_pb2, node_pb2_grpc
 
@@ -105,6 +122,35 @@ class Questions:
             "DeleteSubscription", node_pb2.DeleteSubscriptionRequest, deleted_from_proto, group_name, shard, timeout_s,
             subscription=name,
         )
+
+    async def join_sink(
+        self, group_name: str, shard: int, sink: str, batch: int, part: int, *, lease_ms: int, timeout_s: float
+    ) -> SinkJoined:
+        """Let a part of a batch join it; raises as `outcome`."""
+        return await self._question(
+            "JoinSink", node_pb2.JoinSinkRequest, joined_from_proto, group_name, shard, timeout_s,
+            sink=sink, batch=batch, part=part, lease_ms=lease_ms,
+        )
+
+    async def mark_sink(
+        self, group_name: str, shard: int, sink: str, batch: int, parts: int, marks: tuple[SinkEnd, ...], *,
+        lease_ms: int, timeout_s: float,
+    ) -> SinkMarked:
+        """Mark a batch as complete; raises as `outcome`."""
+        return await self._question(
+            "MarkSink", node_pb2.MarkSinkRequest, marked_from_proto, group_name, shard, timeout_s,
+            sink=sink, batch=batch, parts=parts, ends=marks_to_proto(marks), lease_ms=lease_ms,
+        )
+
+    async def sinks(self, group_name: str, shard: int, sink: str, *, timeout_s: float) -> SinksView:
+        """Return how far a sink has come, or all of them; raises as `outcome`."""
+        return await self._question(
+            "Sinks", node_pb2.SinksRequest, sinks_from_proto, group_name, shard, timeout_s, sink=sink)
+
+    async def delete_sink(self, group_name: str, shard: int, sink: str, *, timeout_s: float) -> SinkDeleted:
+        """Forget a sink; raises as `outcome`."""
+        return await self._question(
+            "DeleteSink", node_pb2.DeleteSinkRequest, sink_deleted_from_proto, group_name, shard, timeout_s, sink=sink)
 
     async def latest(self, group_name: str, shard: int, *, timeout_s: float, group_id: int = 0) -> int:
         """Return the last offset that may be read now, all that was acknowledged included; -1: none (O46)."""

@@ -30,6 +30,8 @@ from tidemark_core.delivery.location import Location
 from tidemark_core.limbo.view import LimboView
 from tidemark_core.optimistic.archive import Archived
 from tidemark_core.replication.messages import Outcome
+from tidemark_core.sinks.fold import SinkEnd
+from tidemark_core.sinks.view import SinkView
 from tidemark_core.subscriptions.view import SubscriptionsView
 from tidemark_wire.tls import TlsSettings
 
@@ -72,6 +74,7 @@ from .read_settings import SCD
 from .read_stats import ReadStats
 from .reader import Reader, items_of
 from .routing import Group
+from .sinks import LEASE_S, Sinks
 from .subscription import DEFAULT_LEASE_S
 
 __all__ = [
@@ -536,6 +539,37 @@ class SyncPages(Generic[T]):
             yield from entries
 
 
+class SyncSinks:
+    """`tidemark.Sinks`, waiting."""
+
+    def __init__(self, thread: _LoopThread, sinks: Sinks) -> None:
+        self._thread = thread
+        self._sinks = sinks
+
+    def join(self, sink: str, batch: int, part: int, *, lease_s: float = LEASE_S, timeout_s: float = 30.0) -> bool:
+        """Let a part join a batch; see `Sinks.join`."""
+        return self._thread.wait(self._sinks.join(sink, batch, part, lease_s=lease_s, timeout_s=timeout_s))
+
+    def mark(
+        self, sink: str, batch: int, parts: int, ends: Iterable[SinkEnd], *, lease_s: float = LEASE_S,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """Mark a batch as complete; see `Sinks.mark`."""
+        self._thread.wait(self._sinks.mark(sink, batch, parts, ends, lease_s=lease_s, timeout_s=timeout_s))
+
+    def list(self, *, timeout_s: float = 30.0) -> tuple[SinkView, ...]:
+        """Return how far all sinks have come; see `Sinks.list`."""
+        return self._thread.wait(self._sinks.list(timeout_s=timeout_s))
+
+    def get(self, sink: str, *, timeout_s: float = 30.0) -> SinkView | None:
+        """Return how far a sink has come; see `Sinks.get`."""
+        return self._thread.wait(self._sinks.get(sink, timeout_s=timeout_s))
+
+    def delete(self, sink: str, *, timeout_s: float = 30.0) -> bool:
+        """Forget a sink; see `Sinks.delete`."""
+        return self._thread.wait(self._sinks.delete(sink, timeout_s=timeout_s))
+
+
 class SyncKeyspace:
     """`tidemark.Keyspace`, waiting."""
 
@@ -790,6 +824,10 @@ class SyncClient:
         """Return a keyspace; see `Client.keyspace`."""
         return SyncKeyspace(
             self._thread, self._thread.wait(_call(lambda: self._client.keyspace(name, timeout_s=timeout_s))))
+
+    def sinks(self, group: str) -> SyncSinks:
+        """Return the sinks of a log group; see `Client.sinks`."""
+        return SyncSinks(self._thread, self._thread.wait(_call(self._client.sinks, group)))
 
     @property
     def keyspace_stats(self) -> KeyspaceStats:

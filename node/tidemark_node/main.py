@@ -65,6 +65,7 @@ from .routing import Routing
 from .rpc import Health, register
 from .settings import METRICS_OFF, Settings, parse, split_address
 from .shard_maps import ShardMaps
+from .sinks import SinkCalls
 from .snapshots import Snapshots, SnapshotServer
 from .store import Store, StoredPlane, move_aside, open_store
 from .store_errors import Faults, StoreDamaged, StoreFailed, StoreRefused
@@ -218,7 +219,7 @@ class Node:
             Debug(driver, self.links, routing, self.snapshots, self.deliveries, self.changes),
             ShardMaps(routing, access, budgets), self.appends, Reads(driver, routing, metrics, access, budgets),
             self.deliveries, self.changes, Outcomes(driver, routing, metrics, budgets), self.subscriptions,
-            Explain(driver, routing), DocumentCalls(
+            SinkCalls(driver, routing, budgets, settings), Explain(driver, routing), DocumentCalls(
                 driver, routing, metrics, access, budgets, settings.subscription_lease_seconds_max * 1000),
             KeyspaceCalls(driver, self.rings, routing, metrics, access, budgets),
             *self._contributes(self),

@@ -1,15 +1,13 @@
 """Tidemark/CommitPosition, Subscriptions and DeleteSubscription: where named readers stand.
 
-How many wait for an answer in this node is bounded; a caller that went away counts until its answer came.  How far a
-name is behind is counted in records, from headers, as far back as a look may go.
+How far a name is behind is counted in records, from headers, as far back as a look may go.
 Stays out: what may be committed and when it counts; the core answers that.
 """
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -23,19 +21,18 @@ from tidemark_wire.identity import Role
 from tidemark_wire.subscriptions import committed_to_proto, deleted_to_proto, subscriptions_to_proto
 from tidemark_wire.v1 import node_pb2
 
-from .appends import as_routed
+from .asking import Asking
 from .budgets import Budgets
 from .driver import Driver
 from .methods import Cost, Method, Shape
 from .metrics import Metrics
 from .pacing import paced
-from .routing import Routing, Target
+from .routing import Routing
 from .settings import Settings
 from .store import Store
 from .store_errors import EntryDamaged, StoreFailed
 from .subscription_names import SubscriptionNames
 
-RETRY_AFTER_MS = 100
 COUNTED_OFFSETS = 4096
 """So far back from the last offset that may be read, a lag is counted in records; beyond, in offsets."""
 
@@ -50,18 +47,18 @@ class Subscriptions:
         self._routing = routing
         self._metrics = metrics
         self._budgets = budgets
-        self._waiting = budgets.positions
+        self._asking = Asking(driver, routing, budgets, budgets.positions)
         self._names = SubscriptionNames(settings.subscription_names_max)
         self._lease_ms_max = settings.subscription_lease_seconds_max * 1000
 
     async def commit(self, request: Any, context: Any) -> node_pb2.CommitPositionResponse:
         """Handler of one commit; it is answered once the position is confirmed."""
-        target = await self._find(request, context)
+        target = await self._asking.find(request, context)
         shard, name = target.shard, request.subscription
         if (refused := self._bounded(shard, name, request.lease_ms, self._budgets.who(context))) is not None:
             await self._routing.refuse(context, refused, target)
         with self._names.under_way(shard, name):
-            answer = await self._ask(
+            answer = await self._asking.ask(
                 target, context,
                 lambda number: CommitPosition(shard, number, name, request.offset, request.lease_ms, request.seek),
             )
@@ -70,14 +67,14 @@ class Subscriptions:
 
     async def list(self, request: Any, context: Any) -> node_pb2.SubscriptionsResponse:
         """Handler of one look."""
-        target = await self._find(request, context)
-        answer = await self._ask(target, context, lambda number: SubscriptionsRequest(target.shard, number))
+        target = await self._asking.find(request, context)
+        answer = await self._asking.ask(target, context, lambda number: SubscriptionsRequest(target.shard, number))
         return subscriptions_to_proto(await self._counted(target.shard, answer))
 
     async def delete(self, request: Any, context: Any) -> node_pb2.DeleteSubscriptionResponse:
         """Handler of one deletion."""
-        target = await self._find(request, context)
-        answer = await self._ask(
+        target = await self._asking.find(request, context)
+        answer = await self._asking.ask(
             target, context, lambda number: DeleteSubscription(target.shard, number, request.subscription)
         )
         self._names.deleted(target.shard, request.subscription)
@@ -111,30 +108,6 @@ class Subscriptions:
             )
         except (EntryDamaged, StoreFailed):
             return view
-
-    async def _find(self, request: Any, context: Any) -> Target:
-        target = self._routing.find(request.group, request.shard, request.group_id)
-        if isinstance(target, Refused):
-            await self._routing.refuse(context, target, None)
-        return target
-
-    async def _ask(self, target: Target, context: Any, event: Callable[[int], Any]) -> Any:
-        """Return the core's answer; a refusal ends the call."""
-        who = self._budgets.who(context)
-        if not self._waiting.take(who):
-            await self._routing.refuse(context, self._budgets.refusal(self._waiting, who, RETRY_AFTER_MS), None)
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(value: Any) -> None:
-            self._waiting.give_back(who)
-            if not done.done():  # the caller may have gone away
-                done.set_result(value)
-
-        self._driver.ask(event, answered)
-        answer = await done
-        if isinstance(answer, Refused):
-            await self._routing.refuse(context, as_routed(answer), target)
-        return answer
 
     METHODS: ClassVar[tuple[Method, ...]] = (
         Method(

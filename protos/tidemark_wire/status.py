@@ -137,7 +137,7 @@ MEANINGS: dict[Reason, Meaning] = {
         "Another attempt at this batch had more parts, and they may have appended: write it with as many parts again.",
     ),
     Reason.TOO_MANY_SINKS: Meaning(
-        _Code.RESOURCE_EXHAUSTED, "Delete sinks that are not needed, or let their leases end."
+        _Code.RESOURCE_EXHAUSTED, "Delete sinks that are not needed; see `tidemark sinks list`."
     ),
     Reason.TOO_MANY_PINS: Meaning(
         _Code.RESOURCE_EXHAUSTED, "Release pins that are not needed, or let their leases end; see `tidemark pin list`."

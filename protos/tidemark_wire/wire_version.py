@@ -32,6 +32,9 @@ VERSION_OF_CLAIMS = 5
 VERSION_OF_EXPECT = 5
 """From this version on a node reads the offset that an append expects (L29)."""
 
+VERSION_OF_SINKS = 5
+"""From this version on a node reads records of sinks; a log that an older node keeps too gets none (W1)."""
+
 
 class WireVersionMismatch(Exception):
     """The sides have no wire version in common; the message says what each speaks and what to do."""

@@ -14,7 +14,7 @@ from tidemark_core.base.ids import ShardId
 from tidemark_core.base.refusals import Reason, Refused
 from tidemark_core.replication.clients import JoinSink, MarkSink, SinksRequest
 from tidemark_core.replication.messages import SinkJoined, SinkMarked
-from tidemark_core.sinks.fold import LEASE_MS_MAX, ShardMark
+from tidemark_core.sinks.fold import LEASE_MS_MAX, SinkEnd
 
 if TYPE_CHECKING:
     from .world import World
@@ -47,7 +47,7 @@ class Attempt:
                 lambda number: JoinSink(job.shard, number, job.name, self.batch, part, LEASE_MS_MAX),
                 lambda value: self._joined(part, value))
         elif self is job.newest:    # Spark has one driver: an attempt that was replaced marks nothing
-            marks = (ShardMark(0, self.batch, self.parts, self.batch % 7),)
+            marks = (SinkEnd(0, self.batch, self.parts, self.batch % 7),)
             job.ask(
                 lambda number: MarkSink(
                     job.shard, number, job.name, self.batch, self.parts, marks, LEASE_MS_MAX),

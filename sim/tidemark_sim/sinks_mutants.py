@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,53 +10,42 @@ from tidemark_core.base.effects import Reply
 from tidemark_core.base.entry import Entry
 from tidemark_core.base.folds import Covering
 from tidemark_core.replication import sinks
-from tidemark_core.replication.messages import SinkJoined
-from tidemark_core.sinks.fold import Join, Mark, Sinks
+from tidemark_core.sinks import judging
+from tidemark_core.sinks.fold import Join, Mark, Sink, Sinks
+from tidemark_core.sinks.judging import Verdict
 
 from .mutant import Mutant, substitute
 
 
-def _seen_as(stack: ExitStack, method: str, change: Any) -> None:
-    """Let a judge see another sink than the log has."""
-    def judge(self: Any, *arguments: Any) -> Any:
-        if self._sink is not None:
-            self._sink = change(self._sink, *arguments)
-        return original(self, *arguments)
+def _judging(stack: ExitStack, kind: type[Join | Mark], judge: Callable[[Sink, int, Any], Verdict]) -> None:
+    """Judge changes of one kind otherwise where there is a sink."""
+    def judged(sink: Sink | None, batch: int, change: Join | Mark) -> Verdict:
+        known = sink is not None and isinstance(change, kind)
+        return judge(sink, batch, change) if known and sink is not None else judging.judge(sink, batch, change)
 
-    original = getattr(sinks._Judged, method)
-    substitute(stack, sinks._Judged, method, judge)
+    substitute(stack, sinks, "judge", judged)
 
 
 def _goes_back(stack: ExitStack) -> None:
     """An older attempt is let into a batch that the sink has passed."""
-    def join(self: Any, change: Join) -> Any:
-        if self._sink is not None and self._batch < self._sink.batch:
-            return self._write(change, SinkJoined(self._leader.epoch, False))
-        return original(self, change)
-
-    original = sinks._Judged.join
-    substitute(stack, sinks._Judged, "join", join)
+    _judging(stack, Join, lambda sink, batch, change: judging.judge(
+        sink if batch >= sink.batch else None, batch, change))
 
 
 def _late(stack: ExitStack) -> None:
     """A part is let into a batch that was marked without it."""
-    _seen_as(stack, "join", lambda sink, change: sink._replace(parts=1 << 14))
+    _judging(stack, Join, lambda sink, batch, change: judging.judge(sink._replace(parts=1 << 14), batch, change))
 
 
 def _left_out(stack: ExitStack) -> None:
     """A mark does not look who has joined."""
-    _seen_as(stack, "mark", lambda sink, change: sink._replace(joined=0))
+    _judging(stack, Mark, lambda sink, batch, change: judging.judge(sink._replace(joined=0), batch, change))
 
 
 def _other_ends(stack: ExitStack) -> None:
     """A mark replaces the one before it."""
-    def mark(self: Any, change: Mark) -> Any:
-        if self._sink is not None and self._batch == self._sink.marked:
-            self._sink = self._sink._replace(marked=-1, joined=0)
-        return original(self, change)
-
-    original = sinks._Judged.mark
-    substitute(stack, sinks._Judged, "mark", mark)
+    _judging(stack, Mark, lambda sink, batch, change: judging.judge(
+        sink._replace(marked=-1, joined=0) if batch == sink.marked else sink, batch, change))
 
 
 def _undecided_ignored(stack: ExitStack) -> None:

@@ -26,10 +26,15 @@ from tidemark_core.limbo.view import ROLLING_BACK, WAITING, LimboEntry, LimboVie
 from tidemark_core.replication.messages import Appended, Claimed, Fate, Outcome
 from tidemark_core.replication.producer_ids import fence_of
 from tidemark_core.replication.producers import Place, ProducerTable
+from tidemark_core.sinks.fold import Join, Mark, Sink, after
+from tidemark_core.sinks.fold import Noted as SinkRecord
+from tidemark_core.sinks.judging import judge
+from tidemark_core.sinks.view import SinksView, SinkView
 from tidemark_core.subscriptions.view import SubscriptionsView, SubscriptionView
 from tidemark_wire import channel as wire
 from tidemark_wire import frames
 from tidemark_wire.limbo import limbo_to_proto, outcome_to_proto
+from tidemark_wire.sinks import marks_from_proto, sinks_to_proto
 from tidemark_wire.status import to_rpc_error
 from tidemark_wire.subscriptions import subscriptions_to_proto
 from tidemark_wire.v1 import common_pb2, documents_pb2_grpc, keyspaces_pb2_grpc, node_pb2, node_pb2_grpc
@@ -87,6 +92,7 @@ class FakeShard:
     positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # of a subscription: offset and lease
     commits: list[tuple[str, int]] = field(default_factory=list)         # every commit that arrived
     commit_refusals: deque[Refused] = field(default_factory=deque)       # given to the next commits, in turn
+    sinks: dict[str, Sink] = field(default_factory=dict)
     documents: FakeDocuments | None = None   # of a group of that kind
 
     def keep_documents(self) -> FakeShard:
@@ -511,6 +517,38 @@ class _Servicer(node_pb2_grpc.TidemarkServicer):
         shard = await self._led(request, context)
         existed = shard.positions.pop(request.subscription, None) is not None
         return node_pb2.DeleteSubscriptionResponse(epoch=shard.epoch, existed=existed)
+
+    async def JoinSink(self, request, context):  # type: ignore[no-untyped-def]
+        shard, change = await self._led(request, context), Join(request.part)
+        verdict = await self._changed(shard, request, context, change)
+        return node_pb2.JoinSinkResponse(epoch=shard.epoch, marked=verdict.marked)
+
+    async def MarkSink(self, request, context):  # type: ignore[no-untyped-def]
+        shard, change = await self._led(request, context), Mark(request.parts, marks_from_proto(request.ends))
+        await self._changed(shard, request, context, change)
+        return node_pb2.MarkSinkResponse(epoch=shard.epoch)
+
+    async def _changed(self, shard, request, context, change):  # type: ignore[no-untyped-def]
+        sink, batch = shard.sinks.get(request.sink), request.batch
+        verdict = judge(sink, batch, change)
+        if verdict.refused is not None:
+            error = to_rpc_error(Refused(verdict.refused, verdict.message, shard.epoch))
+            await context.abort(error.code, error.details, error.trailing_metadata)
+        shard.sinks[request.sink] = after(sink, SinkRecord(0, request.sink, batch, 0, request.lease_ms, change))
+        return verdict
+
+    async def Sinks(self, request, context):  # type: ignore[no-untyped-def]
+        shard = await self._led(request, context)
+        return sinks_to_proto(SinksView(shard.epoch, tuple(
+            SinkView(
+                name, sink.batch, sink.joined.bit_count(), sink.marked, sink.parts, sink.lease_ms, 0, sink.lease_ms,
+                sink.ends)
+            for name, sink in sorted(shard.sinks.items()) if request.sink in ("", name))))
+
+    async def DeleteSink(self, request, context):  # type: ignore[no-untyped-def]
+        shard = await self._led(request, context)
+        existed = shard.sinks.pop(request.sink, None) is not None
+        return node_pb2.DeleteSinkResponse(epoch=shard.epoch, existed=existed)
 
     async def read(self, request, context):  # type: ignore[no-untyped-def]
         cluster = self.node.cluster

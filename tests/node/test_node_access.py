@@ -160,7 +160,8 @@ async def first_of(call: Any) -> Any:
 REQUESTS = {
     "Replication.PullSnapshot": {"shard": 1}, "Control.DebugDump": {"all": True},
     "Tidemark.Outcome": {"producer": b"p" * 16}, "Tidemark.CommitPosition": {"subscription": "s", "lease_ms": 60_000},
-    "Tidemark.DeleteSubscription": {"subscription": "s"},
+    "Tidemark.DeleteSubscription": {"subscription": "s"}, "Tidemark.DeleteSink": {"sink": "s"},
+    "Tidemark.JoinSink": {"sink": "s", "lease_ms": 60_000}, "Tidemark.MarkSink": {"sink": "s", "lease_ms": 60_000},
 }
 RAW = {
     "Replication.Link": channel.REPLICATION_LINK, "Control.Link": channel.CONTROL_LINK,
@@ -224,9 +225,12 @@ STREAMS = {"Tidemark.Append", "Tidemark.Deliver", "Documents.Changes"}  # their 
 READS = {
     "Tidemark.Read", "Tidemark.ExplainRead", "Tidemark.Limbo", "Tidemark.CommitPosition", "Tidemark.Subscriptions",
     "Tidemark.DeleteSubscription", "Documents.Get", "Documents.Scan", "Documents.Pin", "Documents.Unpin",
-    "Documents.Describe",
+    "Documents.Describe", "Tidemark.Sinks",
 }
-WRITES = {"Tidemark.Outcome", "Tidemark.Limbo", "Documents.Describe"}
+WRITES = {
+    "Tidemark.Outcome", "Tidemark.Limbo", "Documents.Describe", "Tidemark.JoinSink", "Tidemark.MarkSink",
+    "Tidemark.Sinks", "Tidemark.DeleteSink",
+}
 KEYSPACES = {f"Keyspaces.{method.name}" for method in keyspaces_pb2.DESCRIPTOR.services_by_name["Keyspaces"].methods}
 """Of a keyspace without lists every client may read and write."""
 

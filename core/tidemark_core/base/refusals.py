@@ -47,7 +47,7 @@ class Reason(StrEnum):
     TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"  # the shard holds as many names as it may; delete some
     BATCH_PASSED = "BATCH_PASSED"                # final: the sink has come to a later batch, or marked another one (W1)
     PART_LEFT_OUT = "PART_LEFT_OUT"              # final: a part has joined the batch that its mark leaves out (W2)
-    TOO_MANY_SINKS = "TOO_MANY_SINKS"            # the shard holds as many sinks, or ends, as it may; delete some (W5)
+    TOO_MANY_SINKS = "TOO_MANY_SINKS"            # the sinks of the shard have too many ends; delete some (W5)
     TOO_MANY_PINS = "TOO_MANY_PINS"              # the shard holds as many as it may, or as one owner may (U70c)
     NOT_HELD = "NOT_HELD"                        # other members keep the payloads: read by single copy delivery
     WRONG_KIND = "WRONG_KIND"                    # documents asked of a log, or records of a log sent to documents

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..base.entry import Batch
 from ..base.ids import ShardId
-from ..sinks.fold import ShardMark
+from ..sinks.fold import SinkEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class MarkSink:
     name: str
     batch: int
     parts: int
-    shards: tuple[ShardMark, ...]
+    shards: tuple[SinkEnd, ...]
     lease_ms: int
 
 

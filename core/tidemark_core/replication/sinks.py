@@ -13,6 +13,7 @@ from ..base.folds import find
 from ..base.refusals import Reason, Refused
 from ..sinks.fold import (
     BATCH_MAX,
+    ENDS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     Change,
@@ -25,6 +26,7 @@ from ..sinks.fold import (
     wrong_change,
     wrong_name,
 )
+from ..sinks.judging import judge
 from ..sinks.view import SinksView, SinkView
 from .clients import DeleteSink, JoinSink, MarkSink, SinkEvent, SinksRequest
 from .messages import SinkDeleted, SinkJoined, SinkMarked
@@ -43,9 +45,9 @@ def on_request(leader: Leader, now_ms: int, m: SinkEvent) -> list[Effect]:
         return [Reply(m.request, Refused(Reason.NOT_LEADER, "leadership is being established", leader.epoch))]
     match m:
         case JoinSink(_, _, name, batch, part, lease_ms):
-            return _Judged(leader, now_ms, m.request, name, batch, lease_ms).join(Join(part))
+            return _Judged(leader, now_ms, m.request, name, batch, lease_ms).change(Join(part))
         case MarkSink(_, _, name, batch, parts, shards, lease_ms):
-            return _Judged(leader, now_ms, m.request, name, batch, lease_ms).mark(Mark(parts, shards))
+            return _Judged(leader, now_ms, m.request, name, batch, lease_ms).change(Mark(parts, shards))
         case DeleteSink(_, _, name):
             return _Judged(leader, now_ms, m.request, name, 0, 0).delete()
         case SinksRequest():
@@ -69,42 +71,17 @@ class _Judged:
         self._at, sink = sinks_of(leader.replica).newest(name, leader.replica.log.decisions.covering)
         self._sink: Sink | None = sink if sink is not None and sink.live(self._logged_ms) else None
 
-    def join(self, change: Join) -> list[Effect]:
-        """Let a part join its batch (W1)."""
+    def change(self, change: Join | Mark) -> list[Effect]:
+        """Let a part join its batch (W1), or mark a batch (W2)."""
         if (wrong := self._wrong(change)) is not None:
             return self._refuse(Reason.INVALID_SPEC, wrong)
-        sink, batch, part = self._sink, self._batch, change.part
-        if sink is None or batch > sink.batch:
-            return self._write(change, SinkJoined(self._leader.epoch, False))
-        if batch < sink.batch:
-            return self._refuse(Reason.BATCH_PASSED, f"the sink has come to batch {sink.batch}")
-        marked = batch == sink.marked
-        if marked and part >= sink.parts:
-            return self._refuse(
-                Reason.PART_LEFT_OUT, f"batch {batch} was marked with {sink.parts} parts, part {part} is none of them")
-        answer = SinkJoined(self._leader.epoch, marked)
-        if (marked or sink.joined >> part & 1) and self._fresh(sink):
+        sink, epoch = self._sink, self._leader.epoch
+        verdict = judge(sink, self._batch, change)
+        if verdict.refused is not None:
+            return self._refuse(verdict.refused, verdict.message)
+        answer = SinkJoined(epoch, verdict.marked) if isinstance(change, Join) else SinkMarked(epoch)
+        if verdict.known and sink is not None and self._fresh(sink):
             return self._when(self._at, answer)
-        return self._write(change, answer)
-
-    def mark(self, change: Mark) -> list[Effect]:
-        """Mark a batch as complete (W2)."""
-        if (wrong := self._wrong(change)) is not None:
-            return self._refuse(Reason.INVALID_SPEC, wrong)
-        sink, batch, answer = self._sink, self._batch, SinkMarked(self._leader.epoch)
-        if sink is None or batch > sink.batch:
-            return self._write(change, answer)
-        if batch < sink.batch:
-            return self._refuse(Reason.BATCH_PASSED, f"the sink has come to batch {sink.batch}")
-        if batch == sink.marked:
-            if (sink.parts, sink.marks()) != (change.parts, change.shards):
-                return self._refuse(
-                    Reason.BATCH_PASSED, f"batch {batch} was marked with other parts or other ends in its shards")
-            return self._when(self._at, answer) if self._fresh(sink) else self._write(change, answer)
-        if left_out := sink.joined >> change.parts:
-            part = change.parts + (left_out & -left_out).bit_length() - 1
-            return self._refuse(
-                Reason.PART_LEFT_OUT, f"part {part} has joined batch {batch}, of which {change.parts} parts are named")
         return self._write(change, answer)
 
     def delete(self) -> list[Effect]:
@@ -138,9 +115,8 @@ class _Judged:
 
     def _write(self, change: Change, answer: Answer) -> list[Effect]:
         leader, sinks = self._leader, sinks_of(self._leader.replica)
-        full = sinks.full_for(self._name, change, self._logged_ms)
-        if full is not None and not isinstance(change, Deletion):
-            return self._refuse(Reason.TOO_MANY_SINKS, full)
+        if not sinks.has_room_for(self._name, change):
+            return self._refuse(Reason.TOO_MANY_SINKS, f"the sinks of the shard have {ENDS_MAX} ends already")
         if sinks.crowded:
             return self._refuse(Reason.OVERLOADED, "too many records of sinks wait for their quorum", 50)
         if (refused := leader.refuse_control()) is not None:

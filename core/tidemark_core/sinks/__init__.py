@@ -8,6 +8,6 @@ W3 Only what is confirmed counts, and the fold follows the log
 W4 A sink is forgotten when its lease ends
 W5 Sinks, parts and ends are bounded
 
-`fold` is the fold, `view` what a person sees.  Stays out: who may join and mark (`replication.sinks`), the rows that a
-batch appends.
+`fold` is the fold, `judging` who may join and what may be marked, `view` what a person sees.  Stays out: answering and
+confirming (`replication.sinks`), the rows that a batch appends.
 """

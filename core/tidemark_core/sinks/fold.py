@@ -35,7 +35,7 @@ _ENDED = struct.Struct(">qIqQI")
 _UNDECIDED = struct.Struct(">qqqI")     # offset, batch, clock, bytes of the payload
 
 
-class ShardMark(NamedTuple):
+class SinkEnd(NamedTuple):
     """Where the rows of a marked batch end in a shard: its last offset, and how many rows with which checksum."""
 
     shard: int
@@ -64,7 +64,7 @@ class Mark(NamedTuple):
     """A batch is complete: its parts are 0 up to `parts` - 1."""
 
     parts: int
-    shards: tuple[ShardMark, ...]
+    shards: tuple[SinkEnd, ...]
 
 
 class Deletion(NamedTuple):
@@ -100,9 +100,13 @@ class Sink(NamedTuple):
         """Say whether the lease still runs."""
         return now_ms - self.logged_ms <= self.lease_ms
 
-    def marks(self) -> tuple[ShardMark, ...]:
+    def ends_at(self) -> tuple[bool, int]:
+        """Return what decides which sink is forgotten first: whether a batch is open, and when the lease ends."""
+        return self.batch != self.marked, self.logged_ms + self.lease_ms
+
+    def marks(self) -> tuple[SinkEnd, ...]:
         """Return what the newest mark said."""
-        return tuple(ShardMark(*end[1:]) for end in self.ends if end.batch == self.marked)
+        return tuple(SinkEnd(*end[1:]) for end in self.ends if end.batch == self.marked)
 
 
 _NEW = Sink(-1, 0, -1, 0, (), 0, 0)
@@ -158,7 +162,7 @@ def _change(kind: int, payload: bytes, at: int) -> Change:
         at += _ENDS.size
         if len(payload) - at != count * _END.size:
             raise struct.error(f"{len(payload) - at} bytes for {count} shards")
-        return Mark(parts, tuple(ShardMark(*each) for each in _END.iter_unpack(payload[at:])))
+        return Mark(parts, tuple(SinkEnd(*each) for each in _END.iter_unpack(payload[at:])))
     if kind == _DELETE and at == len(payload):
         return Deletion()
     raise struct.error(f"kind {kind} with {len(payload) - at} bytes")
@@ -178,7 +182,7 @@ def wrong_change(change: Change) -> str | None:
     return None
 
 
-def _wrong_shards(shards: tuple[ShardMark, ...]) -> str | None:
+def _wrong_shards(shards: tuple[SinkEnd, ...]) -> str | None:
     before = -1
     for shard, last, rows, checksum in shards:
         if not before < shard < 1 << 32:
@@ -253,6 +257,13 @@ class Sinks(Fold):
             self.held[record.name] = sink
             if len(self.held) > SINKS_MAX:
                 self.purge(record.logged_ms)
+                self._make_room(record.name)
+
+    def _make_room(self, newest: str) -> None:
+        """Forget the sink whose lease ends first, a complete one before an open one, but not the newest (W5)."""
+        if len(self.held) > SINKS_MAX:
+            del self.held[min(
+                self.held.keys() - {newest}, key=lambda name: (*self.held[name].ends_at(), name))]
 
     def undo_to(self, head: int) -> None:
         """Forget records above `head`."""
@@ -282,17 +293,11 @@ class Sinks(Fold):
             if self.held[name].live(logged_ms):
                 yield name, self.held[name]
 
-    def full_for(self, name: str, change: Change, logged_ms: int) -> str | None:
-        """Say of what there is too much for a change to be taken in, None when there is room (W5)."""
-        held = {each: {end.shard for end in sink.ends} for each, sink in self.held.items() if sink.live(logged_ms)}
-        for record in self._undecided:
-            held.setdefault(record.name, set()).update(_shards(record.change))
-        if len(held.keys() | {name}) > SINKS_MAX:
-            return f"the shard holds {SINKS_MAX} sinks already"
-        held.setdefault(name, set()).update(_shards(change))
-        if _shards(change) and sum(map(len, held.values())) > ENDS_MAX:
-            return f"the sinks of the shard have {ENDS_MAX} ends already"
-        return None
+    def has_room_for(self, name: str, change: Change) -> bool:
+        """Say whether the ends of a mark may be taken in (W5)."""
+        others = sum(len(sink.ends) for each, sink in self.held.items() if each != name)
+        own = {end.shard for end in self.held[name].ends} if name in self.held else set()
+        return others + len(own | _shards(change)) <= ENDS_MAX
 
     # --- checkpoints --------------------------------------------------------------------------------------
 

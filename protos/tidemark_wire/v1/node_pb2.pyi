@@ -1206,6 +1206,323 @@ class DeleteSubscriptionResponse(_message.Message):
 Global___DeleteSubscriptionResponse: _TypeAlias = DeleteSubscriptionResponse  # noqa: Y015
 
 @_typing.final
+class JoinSinkRequest(_message.Message):
+    """A part of a batch is about to append to the group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SINK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    shard: _builtins.int
+    """the group's first one"""
+    sink: _builtins.str
+    """1 to 200 printable characters"""
+    batch: _builtins.int
+    """batches of a sink ascend"""
+    part: _builtins.int
+    lease_ms: _builtins.int
+    """the sink is kept for so long, from now on"""
+    group_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        sink: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        part: _builtins.int = ...,
+        lease_ms: _builtins.int = ...,
+        group_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "group", b"group", "group_id", b"group_id", "lease_ms", b"lease_ms", "part", b"part", "shard", b"shard", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinSinkRequest: _TypeAlias = JoinSinkRequest  # noqa: Y015
+
+@_typing.final
+class JoinSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    MARKED_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    marked: _builtins.bool
+    """the batch is complete: all its rows are there"""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        marked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "marked", b"marked"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinSinkResponse: _TypeAlias = JoinSinkResponse  # noqa: Y015
+
+@_typing.final
+class MarkSinkRequest(_message.Message):
+    """All parts of a batch have appended their rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SINK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    shard: _builtins.int
+    sink: _builtins.str
+    batch: _builtins.int
+    parts: _builtins.int
+    lease_ms: _builtins.int
+    group_id: _builtins.int
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkEnd]:
+        """ascending by shard; `batch` says nothing here"""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        sink: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        ends: _abc.Iterable[Global___SinkEnd] | None = ...,
+        lease_ms: _builtins.int = ...,
+        group_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "ends", b"ends", "group", b"group", "group_id", b"group_id", "lease_ms", b"lease_ms", "parts", b"parts", "shard", b"shard", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkSinkRequest: _TypeAlias = MarkSinkRequest  # noqa: Y015
+
+@_typing.final
+class MarkSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkSinkResponse: _TypeAlias = MarkSinkResponse  # noqa: Y015
+
+@_typing.final
+class SinkEnd(_message.Message):
+    """Where the rows of a marked batch end in a shard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    batch: _builtins.int
+    shard: _builtins.int
+    last: _builtins.int
+    """offset"""
+    rows: _builtins.int
+    checksum: _builtins.int
+    def __init__(
+        self,
+        *,
+        batch: _builtins.int = ...,
+        shard: _builtins.int = ...,
+        last: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        checksum: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "checksum", b"checksum", "last", b"last", "rows", b"rows", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinkEnd: _TypeAlias = SinkEnd  # noqa: Y015
+
+@_typing.final
+class SinksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SINK_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    shard: _builtins.int
+    sink: _builtins.str
+    """empty: all of them"""
+    group_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        sink: _builtins.str = ...,
+        group_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "shard", b"shard", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinksRequest: _TypeAlias = SinksRequest  # noqa: Y015
+
+@_typing.final
+class SinksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SINKS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def sinks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sink]:
+        """in order of name"""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        sinks: _abc.Iterable[Global___Sink] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "sinks", b"sinks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinksResponse: _TypeAlias = SinksResponse  # noqa: Y015
+
+@_typing.final
+class Sink(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    MARKED_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    USED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    batch: _builtins.int
+    """the newest that a part has joined, or that was marked"""
+    joined: _builtins.int
+    """parts that have joined it; 0 once it is marked"""
+    marked: _builtins.int
+    """-1: none"""
+    parts: _builtins.int
+    """of the marked batch"""
+    lease_ms: _builtins.int
+    used_ms: _builtins.int
+    """by the log's clock"""
+    expires_in_ms: _builtins.int
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkEnd]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        joined: _builtins.int = ...,
+        marked: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        lease_ms: _builtins.int = ...,
+        used_ms: _builtins.int = ...,
+        expires_in_ms: _builtins.int = ...,
+        ends: _abc.Iterable[Global___SinkEnd] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "ends", b"ends", "expires_in_ms", b"expires_in_ms", "joined", b"joined", "lease_ms", b"lease_ms", "marked", b"marked", "name", b"name", "parts", b"parts", "used_ms", b"used_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sink: _TypeAlias = Sink  # noqa: Y015
+
+@_typing.final
+class DeleteSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SINK_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    shard: _builtins.int
+    sink: _builtins.str
+    group_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        sink: _builtins.str = ...,
+        group_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_id", b"group_id", "shard", b"shard", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSinkRequest: _TypeAlias = DeleteSinkRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    EXISTED_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    existed: _builtins.bool
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSinkResponse: _TypeAlias = DeleteSinkResponse  # noqa: Y015
+
+@_typing.final
 class ExplainReadRequest(_message.Message):
     """What a reader with these facts would be sent by whom, computed from the headers that the asked node holds."""
 

@@ -489,6 +489,26 @@ class TidemarkStub:
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.SerializeToString,
                 response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.FromString,
                 _registered_method=True)
+        self.JoinSink = channel.unary_unary(
+                '/tidemark.v1.Tidemark/JoinSink',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.JoinSinkRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.JoinSinkResponse.FromString,
+                _registered_method=True)
+        self.MarkSink = channel.unary_unary(
+                '/tidemark.v1.Tidemark/MarkSink',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.MarkSinkRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.MarkSinkResponse.FromString,
+                _registered_method=True)
+        self.Sinks = channel.unary_unary(
+                '/tidemark.v1.Tidemark/Sinks',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.SinksRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SinksResponse.FromString,
+                _registered_method=True)
+        self.DeleteSink = channel.unary_unary(
+                '/tidemark.v1.Tidemark/DeleteSink',
+                request_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkRequest.SerializeToString,
+                response_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkResponse.FromString,
+                _registered_method=True)
         self.ExplainRead = channel.unary_unary(
                 '/tidemark.v1.Tidemark/ExplainRead',
                 request_serializer=tidemark__wire_dot_v1_dot_node__pb2.ExplainReadRequest.SerializeToString,
@@ -549,6 +569,31 @@ class TidemarkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinSink(self, request, context):
+        """jobs that write in batches (rules W1-W5); leader too
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MarkSink(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Sinks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSink(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainRead(self, request, context):
         """who sends what to a reader, and why; any member
         """
@@ -593,6 +638,26 @@ def add_TidemarkServicer_to_server(servicer, server):
                     servicer.DeleteSubscription,
                     request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.FromString,
                     response_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.SerializeToString,
+            ),
+            'JoinSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinSink,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.JoinSinkRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.JoinSinkResponse.SerializeToString,
+            ),
+            'MarkSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.MarkSink,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.MarkSinkRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.MarkSinkResponse.SerializeToString,
+            ),
+            'Sinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sinks,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.SinksRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.SinksResponse.SerializeToString,
+            ),
+            'DeleteSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSink,
+                    request_deserializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkRequest.FromString,
+                    response_serializer=tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkResponse.SerializeToString,
             ),
             'ExplainRead': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainRead,
@@ -793,6 +858,114 @@ class Tidemark:
             '/tidemark.v1.Tidemark/DeleteSubscription',
             tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionRequest.SerializeToString,
             tidemark__wire_dot_v1_dot_node__pb2.DeleteSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/JoinSink',
+            tidemark__wire_dot_v1_dot_node__pb2.JoinSinkRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.JoinSinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MarkSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/MarkSink',
+            tidemark__wire_dot_v1_dot_node__pb2.MarkSinkRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.MarkSinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/Sinks',
+            tidemark__wire_dot_v1_dot_node__pb2.SinksRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.SinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemark.v1.Tidemark/DeleteSink',
+            tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkRequest.SerializeToString,
+            tidemark__wire_dot_v1_dot_node__pb2.DeleteSinkResponse.FromString,
             options,
             channel_credentials,
             insecure,

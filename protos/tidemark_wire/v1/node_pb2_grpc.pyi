@@ -128,6 +128,11 @@ class TidemarkStub:
     Subscriptions: _aio.UnaryUnaryMultiCallable[_node_pb2.SubscriptionsRequest, _node_pb2.SubscriptionsResponse]
     """as are these"""
     DeleteSubscription: _aio.UnaryUnaryMultiCallable[_node_pb2.DeleteSubscriptionRequest, _node_pb2.DeleteSubscriptionResponse]
+    JoinSink: _aio.UnaryUnaryMultiCallable[_node_pb2.JoinSinkRequest, _node_pb2.JoinSinkResponse]
+    """jobs that write in batches (rules W1-W5); leader too"""
+    MarkSink: _aio.UnaryUnaryMultiCallable[_node_pb2.MarkSinkRequest, _node_pb2.MarkSinkResponse]
+    Sinks: _aio.UnaryUnaryMultiCallable[_node_pb2.SinksRequest, _node_pb2.SinksResponse]
+    DeleteSink: _aio.UnaryUnaryMultiCallable[_node_pb2.DeleteSinkRequest, _node_pb2.DeleteSinkResponse]
     ExplainRead: _aio.UnaryUnaryMultiCallable[_node_pb2.ExplainReadRequest, _node_pb2.ExplainReadResponse]
     """who sends what to a reader, and why; any member"""
 
@@ -190,6 +195,35 @@ class TidemarkServicer(metaclass=_abc_1.ABCMeta):
         request: _node_pb2.DeleteSubscriptionRequest,
         context: _aio.ServicerContext[_node_pb2.DeleteSubscriptionRequest, _abc.Awaitable[_node_pb2.DeleteSubscriptionResponse]],
     ) -> _abc.Awaitable[_node_pb2.DeleteSubscriptionResponse]: ...
+
+    @_abc_1.abstractmethod
+    def JoinSink(
+        self,
+        request: _node_pb2.JoinSinkRequest,
+        context: _aio.ServicerContext[_node_pb2.JoinSinkRequest, _abc.Awaitable[_node_pb2.JoinSinkResponse]],
+    ) -> _abc.Awaitable[_node_pb2.JoinSinkResponse]:
+        """jobs that write in batches (rules W1-W5); leader too"""
+
+    @_abc_1.abstractmethod
+    def MarkSink(
+        self,
+        request: _node_pb2.MarkSinkRequest,
+        context: _aio.ServicerContext[_node_pb2.MarkSinkRequest, _abc.Awaitable[_node_pb2.MarkSinkResponse]],
+    ) -> _abc.Awaitable[_node_pb2.MarkSinkResponse]: ...
+
+    @_abc_1.abstractmethod
+    def Sinks(
+        self,
+        request: _node_pb2.SinksRequest,
+        context: _aio.ServicerContext[_node_pb2.SinksRequest, _abc.Awaitable[_node_pb2.SinksResponse]],
+    ) -> _abc.Awaitable[_node_pb2.SinksResponse]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSink(
+        self,
+        request: _node_pb2.DeleteSinkRequest,
+        context: _aio.ServicerContext[_node_pb2.DeleteSinkRequest, _abc.Awaitable[_node_pb2.DeleteSinkResponse]],
+    ) -> _abc.Awaitable[_node_pb2.DeleteSinkResponse]: ...
 
     @_abc_1.abstractmethod
     def ExplainRead(

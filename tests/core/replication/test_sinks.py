@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from tidemark_core.base.entry import Kind
 from tidemark_core.base.refusals import Reason, Refused
+from tidemark_core.replication import sinks as leader
 from tidemark_core.replication.clients import DeleteSink, JoinSink, MarkSink, SinksRequest
 from tidemark_core.replication.messages import SinkDeleted, SinkJoined, SinkMarked
 from tidemark_core.replication.sinks import sinks_of
 from tidemark_core.sinks import fold as bounds
-from tidemark_core.sinks.fold import Ended, ShardMark
+from tidemark_core.sinks.fold import Ended, SinkEnd
 from tidemark_core.sinks.view import SinksView, SinkView
 
 from tests.core.support import SHARD, B, Node, ack, everybody_acks, serving
 
 LEASE = 60_000
 BEGAN = 1_000_000_000_000
-ENDS = (ShardMark(0, 9, 5, 77), ShardMark(1, 4, 2, 78))
+ENDS = (SinkEnd(0, 9, 5, 77), SinkEnd(1, 4, 2, 78))
 
 MakeNode = Callable[..., Node]
 
@@ -45,7 +46,7 @@ def join(number: int, batch: int, part: int, *, name: str = "s", lease_ms: int =
 
 
 def mark(
-    number: int, batch: int, parts: int, shards: tuple[ShardMark, ...] = ENDS, *, name: str = "s"
+    number: int, batch: int, parts: int, shards: tuple[SinkEnd, ...] = ENDS, *, name: str = "s"
 ) -> MarkSink:
     return MarkSink(SHARD, number, name, batch, parts, shards, LEASE)
 
@@ -95,6 +96,7 @@ def test_w2_a_mark_leaves_no_part_out_and_no_part_comes_after_it(node: Node) -> 
     assert reason(ask(node, mark(11, 0, 6))) is Reason.PART_LEFT_OUT
     assert confirmed(node, mark(12, 0, 7)) == SinkMarked(1)
     assert reason(ask(node, join(13, 0, 7))) is Reason.PART_LEFT_OUT
+    assert reason(ask(node, mark(16, 0, 6))) is Reason.PART_LEFT_OUT
     assert ask(node, join(14, 0, 3)) == SinkJoined(1, True), "it is there already"
     assert confirmed(node, join(15, 1, 7)) == SinkJoined(1, False), "the next batch may have more parts"
 
@@ -138,14 +140,27 @@ def test_w4_a_sink_is_forgotten_when_its_lease_ends_or_it_is_deleted(node: Node)
     assert sinks_of(node.replica).held == {}
 
 
-def test_w5_sinks_ends_and_what_waits_are_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "SINKS_MAX", 2)
+def test_w5_of_too_many_sinks_the_one_whose_lease_ends_first_is_forgotten(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "SINKS_MAX", 3)
+    confirmed(node, join(1, 0, 0, name="open"))
+    confirmed(node, mark(2, 0, 0, (), name="long"))
+    node.step(MarkSink(SHARD, 3, "short", 0, 0, (), LEASE // 2))
+    confirmed(node, mark(4, 0, 0, (), name="new"))
+    assert node.answer(3) == SinkMarked(1)
+    assert sinks_of(node.replica).held.keys() == {"open", "long", "new"}
+    confirmed(node, join(5, 0, 0, name="newer"))
+    assert sinks_of(node.replica).held.keys() == {"open", "new", "newer"}, "of two leases that end at once, by name"
+    assert confirmed(node, mark(6, 0, 0, name="long")) == SinkMarked(1), "it begins once more"
+
+
+def test_w5_ends_and_what_waits_are_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "ENDS_MAX", 3)
-    confirmed(node, join(1, 0, 0, name="a"))
-    ask(node, join(2, 0, 0, name="b"))
-    assert reason(ask(node, join(3, 0, 0, name="c"))) is Reason.TOO_MANY_SINKS
+    monkeypatch.setattr(leader, "ENDS_MAX", 3)
     assert confirmed(node, mark(4, 0, 1, name="a")) == SinkMarked(1)
-    assert reason(ask(node, mark(5, 0, 1, name="b"))) is Reason.TOO_MANY_SINKS
+    refused = ask(node, mark(5, 0, 1, name="b"))
+    assert reason(refused) is Reason.TOO_MANY_SINKS and "3 ends" in refused.message
     assert confirmed(node, mark(6, 0, 1, ENDS[:1], name="b")) == SinkMarked(1)
     assert confirmed(node, mark(7, 1, 0, name="a")) == SinkMarked(1), "no further end"
     monkeypatch.setattr(bounds, "UNDECIDED_MAX", 2)
@@ -166,7 +181,7 @@ def test_w5_sinks_ends_and_what_waits_are_bounded(node: Node, monkeypatch: pytes
     (join(1, 0, bounds.PARTS_MAX), "part is"), (join(1, 0, 0, lease_ms=999), "lease_ms is 999"),
     (join(1, 0, 0, lease_ms=bounds.LEASE_MS_MAX + 1), "lease_ms is"), (mark(1, 0, -1), "parts is -1"),
     (mark(1, 0, bounds.PARTS_MAX + 1), "parts is"), (mark(1, 0, 1, (ENDS[1], ENDS[0])), "must ascend"),
-    (mark(1, 0, 1, (ShardMark(0, -1, 0, 0),)), "last -1"), (mark(1, 0, 1, (ShardMark(0, 1, 1, 1 << 32),)), "checksum"),
+    (mark(1, 0, 1, (SinkEnd(0, -1, 0, 0),)), "last -1"), (mark(1, 0, 1, (SinkEnd(0, 1, 1, 1 << 32),)), "checksum"),
     (DeleteSink(SHARD, 1, "\x00"), "printable"),
 ])
 def test_w5_what_cannot_be_is_refused_and_names_the_field(node: Node, event: Any, said: str) -> None:

@@ -20,8 +20,8 @@ from tidemark_core.sinks.fold import (
     Ended,
     Join,
     Mark,
-    ShardMark,
     Sink,
+    SinkEnd,
     Sinks,
     noted,
     sink_payload,
@@ -50,10 +50,10 @@ def author() -> SinkAuthor:
     author.data()
     author.sink("a", 0, Join(0))
     author.sink("a", 0, Join(2))
-    author.sink("a", 0, Mark(3, (ShardMark(0, 9, 5, 77), ShardMark(1, 4, 2, 78))))
+    author.sink("a", 0, Mark(3, (SinkEnd(0, 9, 5, 77), SinkEnd(1, 4, 2, 78))))
     author.sink("a", 1, Join(9))
     author.sink("a", 2, Join(1))
-    author.sink("a", 2, Mark(2, (ShardMark(1, 6, 1, 79),)))
+    author.sink("a", 2, Mark(2, (SinkEnd(1, 6, 1, 79),)))
     author.data()
     author.sink("b", 7, Join(3))
     author.sink("c", 0, Join(0))
@@ -82,14 +82,14 @@ def test_w1_a_record_is_read_again_and_a_damaged_one_is_noticed(author: SinkAuth
     entry = author.entries[4]
     whole = folded_part(entry)
     assert recovered(whole) == entry
-    assert noted(entry).change == Mark(3, (ShardMark(0, 9, 5, 77), ShardMark(1, 4, 2, 78)))
+    assert noted(entry).change == Mark(3, (SinkEnd(0, 9, 5, 77), SinkEnd(1, 4, 2, 78)))
     for damaged in (whole[:-1], whole + b"x", whole[:-1] + bytes([whole[-1] ^ 1])):
         with pytest.raises(CorruptEntry, match="payload"):
             recovered(damaged)
     assert decode_header(entry.header).payload == b""
 
 
-MARK = ShardMark(1, 4, 2, 78)
+MARK = SinkEnd(1, 4, 2, 78)
 
 
 @pytest.mark.parametrize(("payload", "batch"), [
@@ -116,7 +116,7 @@ def test_w1_a_record_that_says_what_cannot_be_is_refused_and_changes_nothing(pay
 def test_w2_a_shard_without_rows_keeps_the_end_of_an_earlier_batch(author: SinkAuthor) -> None:
     assert folded(author.entries, 7).held == {
         "a": Sink(2, 0, 2, 2, (Ended(0, 0, 9, 5, 77), Ended(2, 1, 6, 1, 79)), 0, LEASE)}
-    assert folded(author.entries, 7).held["a"].marks() == (ShardMark(1, 6, 1, 79),)
+    assert folded(author.entries, 7).held["a"].marks() == (SinkEnd(1, 6, 1, 79),)
 
 
 def test_w3_the_fold_is_the_replay_at_every_cut(author: SinkAuthor) -> None:
