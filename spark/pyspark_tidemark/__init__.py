@@ -20,6 +20,7 @@ P11  Offsets name exactly the shards that exist
 P12  A query that has enough leaves nothing open
 P13  Tasks read through the loss of a leader
 P15  A row that is written is in the log once, or the write fails
+P16  A batch that is written is marked when it is complete, and readers can stop there
 P17  What cannot be written is refused in one sentence
 P18  Progress tells how far a query is behind
 P19  A batch of changes ends at one cut of all shards

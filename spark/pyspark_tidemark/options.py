@@ -28,6 +28,7 @@ OPTIONS: Mapping[str, str] = {
                        "of changes, the position of a pin",
     "startingTimestamp": "milliseconds since 1970, or ISO 8601 with a zone: begin there; wins over startingOffsets",
     "endingOffsets": "latest (default), or offsets by shard as JSON; the first offset not to read",
+    "committedBatches": "true ends at the last complete batch of any query, or of the one whose id or writeId is given",
     "failOnDataLoss": "true (default) fails where offsets or deletes are gone; false reads what is left and warns",
     "maxOffsetsPerTrigger": "offsets that one micro-batch takes at most, of all shards in proportion",
     "minOffsetsPerTrigger": "a micro-batch waits until so many offsets are there, for maxTriggerDelay at most",
@@ -65,7 +66,7 @@ ONLY_IN: Mapping[str, Sequence[Mode]] = {
     **dict.fromkeys(("keyspace", "maxPartitions", "r"), (Mode.KEYSPACE,)),
     **dict.fromkeys((
         "endingOffsets", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
-        "includeHeaders", "readPreference", "location",
+        "includeHeaders", "readPreference", "location", "committedBatches",
     ), (Mode.LOG,)),
     **dict.fromkeys(("startingOffsets", "startingTimestamp", "failOnDataLoss"), (Mode.LOG, Mode.CHANGES)),
     "pinLease": (Mode.DOCUMENTS, Mode.CHANGES),
@@ -129,6 +130,7 @@ class Options:
     starting_offsets: str = ""          # not given: a batch begins at the earliest one, a stream at the latest
     starting_ms: int | None = None      # since 1970
     ending_offsets: str = LATEST
+    committed_of: str | None = None     # the sink whose complete batches are read; empty: any; None: open batches too
     fail_on_data_loss: bool = True
     offsets_max: int = 0                # of a micro-batch; 0: no limit
     offsets_min: int = 0
@@ -175,7 +177,7 @@ class Options:
         return cls(
             group, mode, endpoints, said.get("profile"), _tls(said),
             starting_offsets=said.get("startingOffsets", ""), starting_ms=_milliseconds(said),
-            ending_offsets=said.get("endingOffsets", LATEST),
+            ending_offsets=said.get("endingOffsets", LATEST), committed_of=_committed_of(said),
             fail_on_data_loss=_flag(said, "failOnDataLoss", True), offsets_max=offsets_max, offsets_min=offsets_min,
             trigger_delay_s=_seconds(said, "maxTriggerDelay", TRIGGER_DELAY),
             pin_lease_s=_seconds(said, "pinLease", PIN_LEASE, PIN_LEASE_MIN_S), barrier=_flag(said, "barrier", True),
@@ -276,6 +278,16 @@ def _write_id(said: Mapping[str, str]) -> str:
     text = said.get("writeId", "")
     if "writeId" in said and not (1 <= len(text) <= WRITE_ID_MAX and text.isprintable()):
         raise InvalidOption("writeId", f"must have 1 to {WRITE_ID_MAX} characters that can be printed")
+    return text
+
+
+def _committed_of(said: Mapping[str, str]) -> str | None:
+    """Return the name of a sink, "" for any, None where records of open batches are read too."""
+    text = said.get("committedBatches", "false").strip()
+    if text.lower() in _FLAGS:
+        return "" if _FLAGS[text.lower()] else None
+    if not (1 <= len(text) <= WRITE_ID_MAX and text.isprintable()):
+        raise InvalidOption("committedBatches", "is neither true nor false nor the name of a sink")
     return text
 
 

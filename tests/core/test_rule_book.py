@@ -37,7 +37,7 @@ RULES = [
     *(f"D{number}" for number in range(52, 78)), *(f"D{number}" for number in range(80, 86)),
     "T10", "T10b", "T10c", "T10d", "T11", "T12", "T12b", "T13",
     *(f"U{number}" for number in range(46, 74)), "N11b", "U47b", "U54b", "U70b", "U70c", "U73b",
-    *(f"P{number}" for number in range(1, 14)), "P15", *(f"P{number}" for number in range(17, 27)),
+    *(f"P{number}" for number in range(1, 14)), *(f"P{number}" for number in range(15, 27)),
     *(f"W{number}" for number in range(1, 6)),
 ]
 ISSUES = [

@@ -18,12 +18,12 @@ def test_p21_names_are_read_in_any_case() -> None:
         "startingtimestamp": "2026-01-31T13:00:00.5+01:00", "EndingOffsets": "latest", "failondataloss": "FALSE",
         "MAXoffsetsPerTrigger": "90", "minOffsetspertrigger": "80", "maxtriggerdelay": "2 H", "minpartitions": "8",
         "VALUEFORMAT": "JSON", "readpreference": "Nearest", "LOCATION": "zone=a",
-        "PUSHDOWN": "true"}
+        "PUSHDOWN": "true", "COMMITTEDbatches": "Nightly 7"}
     assert Options.of(given) == Options(
         "orders", Mode.LOG, ("n1:6690", "n2:6690"), None, Tls("/tls/ca.pem", "/tls/cert.pem", "/tls/hush.pem", "nodes"),
         starting_offsets="earliest", starting_ms=1_769_860_800_500, fail_on_data_loss=False, offsets_max=90,
         offsets_min=80, trigger_delay_s=7200, partitions_min=8, include_headers=True,
-        parses_json=True, location="zone=a", pushes_down=True)
+        parses_json=True, location="zone=a", pushes_down=True, committed_of="Nightly 7")
     of_keyspace = {"KeySpace": " carts", "MODE": "keyspace", "MAXPARTITIONS": "9", "R": "1"}
     assert Options.of(of_keyspace) == Options("", Mode.KEYSPACE, keyspace="carts", partitions_max=9, r=1)
     of_changes = {"GROUP": "things", "MODE": "Changes", "PINLEASE": "6H", "BARRIER": "False", "barriertimeout": "2M"}

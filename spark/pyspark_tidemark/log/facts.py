@@ -15,9 +15,11 @@ from .planning import Extent
 class LogFacts(Connection):
     """Asks about one group.  Every call raises InvalidOption, TidemarkError."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, committed_of: str | None = None) -> None:
+        """With the name of a sink, shards end where its last complete batch does; "" means every sink."""
         super().__init__(cluster)
         self._group = group
+        self._committed_of = committed_of
 
     def shards(self) -> list[int]:
         """Return the group's shards now.  Raises InvalidOption for a group that is not there or holds documents."""
@@ -28,9 +30,19 @@ class LogFacts(Connection):
         return group_of(self.connected(), self._group, Mode.LOG).group_id
 
     def ends(self, shards: Sequence[int]) -> dict[int, int]:
-        """Return the offset behind the last one that may be read, by shard."""
+        """Return the offset behind the last one that is to be read, by shard."""
+        if self._committed_of is not None:
+            return self._committed(shards, self._committed_of)
         client = self.connected()
         return self.each(shards, lambda shard: client.latest(self._group, shard) + 1)
+
+    def _committed(self, shards: Sequence[int], name: str) -> dict[int, int]:
+        """Return the offset behind the last complete batch, by shard; the first one where there is none (P16)."""
+        ends: dict[int, int] = {}
+        for sink in self.connected().sinks(self._group).list():
+            for end in sink.ends if name in ("", sink.name) else ():
+                ends[end.shard] = max(end.last + 1, ends.get(end.shard, 0))
+        return ends | self.firsts([shard for shard in shards if shard not in ends])
 
     def firsts(self, shards: Sequence[int]) -> dict[int, int]:
         """Return the first offset that retention has left, by shard."""

@@ -40,7 +40,7 @@ class LogReader(DataSourceReader):
 
         options = self._options
         cluster = Cluster.of(options)
-        with LogFacts(cluster, options.group) as facts:
+        with LogFacts(cluster, options.group, options.committed_of) as facts:
             group_id = facts.group_id()
             found = facts.extents(options.starting_ms)
         starting = self._starting if options.starting_ms is None else None

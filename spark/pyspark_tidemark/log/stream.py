@@ -133,7 +133,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._facts is None:
             from .facts import LogFacts
 
-            self._facts = LogFacts(self._of_cluster(), self._options.group)
+            self._facts = LogFacts(self._of_cluster(), self._options.group, self._options.committed_of)
         return self._facts
 
     def _position(self, group_id: int, shards: Mapping[int, int]) -> dict[str, Any]:

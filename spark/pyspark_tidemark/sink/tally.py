@@ -15,6 +15,7 @@ from google_crc32c import extend
 
 VERSION = 1
 _NOTE = struct.Struct(">BqQ6I")     # version, batch, rows, checksums
+_SUMS = struct.Struct(">6I")
 _OFFSET = struct.Struct("<i").unpack_from
 
 KEY_SIZES, KEYS, VALUE_SIZES, VALUES, TIMESTAMPS, HEADERS = range(6)
@@ -58,6 +59,11 @@ class Tally:
         buffer, width = numbers.buffers()[1], numbers.type.bit_width // 8
         at = numbers.offset * width
         self.sums[which] = extend(self.sums[which], buffer.slice(at, len(numbers) * width).to_pybytes())
+
+    @property
+    def checksum(self) -> int:
+        """One number for all checksums."""
+        return int(extend(0, _SUMS.pack(*self.sums)))
 
     def note(self, batch: int) -> bytes:
         """Return what the newest batch of a shard says of itself."""

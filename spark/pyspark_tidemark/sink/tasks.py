@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-from pyspark.sql.datasource import WriterCommitMessage
+from typing import TYPE_CHECKING
 
 from ..connecting import PATIENCE_S, Cluster, group_of
 from ..schema import Mode
+from .parts import Batch, PartEnd, Written
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from tidemark import AppendedRange, Resumed
     from tidemark.sync import SyncAppender, SyncClient
 
+    from .marking import Joining
     from .resuming import Resuming
     from .spreading import Spreading
 
@@ -36,22 +35,6 @@ UNANSWERED_MAX = 32
 """Appends of a task that wait for their answers."""
 
 
-class Batch(NamedTuple):
-    """One run of a query writes this: batches of one sink have growing numbers."""
-
-    sink: str
-    number: int
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """The rows of a part that are in the log, and the last offset by shard.  Spark hands it to the driver."""
-
-    part: int
-    rows: int = 0
-    last: dict[int, int] = field(default_factory=dict)
-
-
 def write(cluster: Cluster, group: str, batch: Batch, part: int, rows: Iterable[pa.RecordBatch]) -> Written:
     """Append the rows of a part, those that are not there yet.
 
@@ -59,6 +42,7 @@ def write(cluster: Cluster, group: str, batch: Batch, part: int, rows: Iterable[
     """
     from tidemark import QUORUM, ProducerId
 
+    from .marking import Joining
     from .spreading import Spreading
 
     with cluster.connect() as client:
@@ -73,7 +57,8 @@ def write(cluster: Cluster, group: str, batch: Batch, part: int, rows: Iterable[
             last = {
                 shard: resumed.last.last for shard, resumed in claimed.items()
                 if resumed.last is not None and shards[shard].begun}
-            return _Task(appender, shards, Written(part, 0, last)).write(rows, Spreading(found, part))
+            joining = Joining(client, group, batch, part)
+            return _Task(appender, shards, last, joining).write(rows, Spreading(found, part), Written(batch, part))
 
 
 def _resuming(client: SyncClient, group: str, where: str, number: int, resumed: Resumed) -> Resuming:
@@ -94,15 +79,18 @@ def _resuming(client: SyncClient, group: str, where: str, number: int, resumed: 
 
 
 class _Task:
-    """The appends of one part."""
+    """The appends of one part; `last` has the offset of its last row in each shard."""
 
-    def __init__(self, appender: SyncAppender, shards: dict[int, Resuming], written: Written) -> None:
+    def __init__(
+        self, appender: SyncAppender, shards: dict[int, Resuming], last: dict[int, int], joining: Joining
+    ) -> None:
         self._appender = appender
         self._shards = shards
+        self._last = last
+        self._joining = joining
         self._unanswered: deque[Future[AppendedRange]] = deque()
-        self._written = written
 
-    def write(self, rows: Iterable[pa.RecordBatch], spreading: Spreading) -> Written:
+    def write(self, rows: Iterable[pa.RecordBatch], spreading: Spreading, written: Written) -> Written:
         from .columns import stored_form
 
         for batch in rows:
@@ -114,17 +102,21 @@ class _Task:
             resuming.end()
         while self._unanswered:
             self._answered()
-        self._written.rows = spreading.rows
-        return self._written
+        written.rows = spreading.rows
+        for shard, last in self._last.items():
+            tally = self._shards[shard].tally
+            written.ends[shard] = PartEnd(last, tally.rows, tally.checksum)
+        return written
 
     def _append(self, shard: int, columns: pa.RecordBatch, note: bytes) -> None:
+        self._joining.join()
         if len(self._unanswered) == UNANSWERED_MAX:
             self._answered()
         self._unanswered.append(self._appender.append_arrow_later(columns, shard=shard, note=note))
 
     def _answered(self) -> None:
         place = self._unanswered.popleft().result()
-        self._written.last[place.shard] = place.last
+        self._last[place.shard] = place.last
 
 
 def _divided(columns: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

@@ -15,7 +15,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ..connecting import Cluster
 from ..options import Options
-from .tasks import Batch, Written, write
+from .marking import mark
+from .parts import Batch, Written
+from .tasks import write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,21 +27,28 @@ log = logging.getLogger("pyspark_tidemark")
 QUERY, NUMBER = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a task of a stream: the query, whose id its checkpoint keeps, and the number of the batch."""
 
+ONCE_LEASE_S = 3600.0
+"""The lease of a write without a writeId: it cannot be repeated, so its end is of use to readers alone."""
+
 
 class LogWriter(DataSourceArrowWriter):
     """Writes one DataFrame.  Its id is made on the driver, so that all attempts of all tasks write under it."""
 
     def __init__(self, options: Options) -> None:
         self._cluster, self._group = Cluster.of(options), options.group
-        self._batch = Batch(options.write_id or uuid.uuid4().hex, 0)
+        named = bool(options.write_id)
+        self._batch = Batch(options.write_id, 0) if named else Batch(uuid.uuid4().hex, 0, ONCE_LEASE_S)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Append the rows of a task.  Raises as `tasks.write`."""
         return write(self._cluster, self._group, self._batch, _context().partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was written."""
-        _say(self._group, self._batch, messages)
+        """Mark the write as complete.  Raises as `marking.mark`."""
+        written = _written(messages)
+        mark(self._cluster, self._group, written)
+        log.info("group %r: %d rows in %d parts were written as %s", self._group, sum(each.rows for each in written),
+                 len(written), self._batch.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what was appended: the same writeId goes on behind it."""
@@ -62,7 +71,8 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         return write(self._cluster, self._group, Batch(query, int(number)), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the parts are in the log, and Spark notes in its checkpoint that the batch is done."""
+        """Mark the batch as complete; then Spark notes it in its checkpoint.  Raises as `marking.mark`."""
+        mark(self._cluster, self._group, _written(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave what was appended: the batch goes on behind it when the query is started again."""
@@ -74,7 +84,5 @@ def _context() -> TaskContext:
     return context
 
 
-def _say(group: str, batch: Batch, messages: list[WriterCommitMessage | None]) -> None:
-    written = [each for each in messages if isinstance(each, Written)]
-    log.info("group %r: %d rows in %d parts were written as %s", group, sum(each.rows for each in written),
-             len(written), batch.sink)
+def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    return [each for each in messages if isinstance(each, Written)]

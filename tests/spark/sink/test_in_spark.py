@@ -62,6 +62,15 @@ def test_p15_a_write_with_an_id_goes_on_and_one_without_is_a_new_one(spark: Spar
         save(numbers(spark, 41), fake, writeId="nightly 7")
 
 
+def test_p16_a_write_that_is_repeated_with_fewer_tasks_is_refused(spark: SparkSession, fake: FakeInAThread) -> None:
+    read = spark.read.format("tidemark").options(endpoints=fake.address, group="orders", committedBatches="true")
+    save(numbers(spark, 40), fake, writeId="nightly")
+    assert read.load().count() == 40
+    with pytest.raises(PySparkException, match="NONDETERMINISTIC_RETRY: batch 0 of sink 'nightly'"):
+        save(numbers(spark, 40).where("value < 26").coalesce(2), fake, writeId="nightly")
+    assert values(fake) == list(range(40))
+
+
 def test_p15_a_stream_writes_each_row_once_though_it_is_started_again(
     spark: SparkSession, fake: FakeInAThread, tmp_path: Path
 ) -> None:

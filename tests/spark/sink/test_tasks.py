@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark_tidemark.connecting import Cluster
 from pyspark_tidemark.options import InvalidOption, Options
+from pyspark_tidemark.sink.parts import Batch, Written
 from pyspark_tidemark.sink.resuming import BatchPassed, NondeterministicRetry
 from pyspark_tidemark.sink.tally import UnreadableNote
-from pyspark_tidemark.sink.tasks import BATCH_BYTES, Batch, Written, write
+from pyspark_tidemark.sink.tasks import BATCH_BYTES, write
 from tidemark import ProducerId, errors
 
 from tests.fake_in_a_thread import FakeInAThread
@@ -39,15 +40,19 @@ def sent(cluster: Cluster, batch: Batch, part: int, *batches: pa.RecordBatch) ->
     return write(cluster, "orders", batch, part, batches)
 
 
+def ends(written: Written) -> dict[int, int]:
+    return {shard: end.last for shard, end in written.ends.items()}
+
+
 def test_p15_a_task_appends_its_rows_and_says_where_they_end(fake: FakeInAThread, cluster: Cluster) -> None:
     written = sent(cluster, FIRST, 0, rows(*range(20)), rows(), rows(*range(20, 30)))
     assert sorted(in_log(cluster)) == list(range(30))
     assert (written.part, written.rows) == (0, 30)
-    assert written.last == {shard: fake.shard(shard).entries[-1].last for shard in (0, 1)}
+    assert ends(written) == {shard: fake.shard(shard).entries[-1].last for shard in (0, 1)}
 
 
 def test_p15_a_task_without_rows_appends_none(cluster: Cluster) -> None:
-    assert sent(cluster, FIRST, 0) == Written(0) and in_log(cluster) == []
+    assert sent(cluster, FIRST, 0) == Written(FIRST, 0) and in_log(cluster) == []
 
 
 def test_p15_a_retry_goes_on_behind_an_attempt_that_ended_anywhere(fake: FakeInAThread, cluster: Cluster) -> None:
@@ -63,7 +68,7 @@ def test_p15_a_retry_goes_on_behind_an_attempt_that_ended_anywhere(fake: FakeInA
     assert sorted(in_log(cluster)) == list(range(12))
     written = sent(cluster, FIRST, 0, rows(*range(5)), rows(*range(5, 12)))
     assert written.rows == 12
-    assert written.last == {shard: fake.shard(shard).entries[-2].last for shard in (0, 1)}, "the claim lies behind them"
+    assert ends(written) == {shard: fake.shard(shard).entries[-2].last for shard in (0, 1)}, "the claim comes after"
     assert sorted(in_log(cluster)) == list(range(12)), "nothing was left to append"
 
 
