@@ -272,7 +272,15 @@ class Sinks(Fold):
 
     def purge(self, logged_ms: int) -> None:
         """Free the memory of sinks that the log's clock has passed; changes no look-up (W4)."""
-        self.held = {name: sink for name, sink in self.held.items() if sink.live(logged_ms)}
+        self.held = self._held_at(logged_ms)
+
+    def _held_at(self, logged_ms: int) -> dict[str, Sink]:
+        """Return the sinks whose lease runs for the records that are not decided yet, which are older than the clock.
+
+        Such a record renews the lease: a member that forgot the sink before would take it for a new one.
+        """
+        at_ms = min(logged_ms, self._undecided[0].logged_ms) if self._undecided else logged_ms
+        return {name: sink for name, sink in self.held.items() if sink.live(at_ms)}
 
     # --- looking up ---------------------------------------------------------------------------------------
 
@@ -304,7 +312,7 @@ class Sinks(Fold):
     def upto(self, offset: int, logged_ms: int) -> Sinks:
         """Return the fold as it was at `offset`, where the log's clock stood at `logged_ms`; W3, W4."""
         copy = Sinks()
-        copy.held = {name: sink for name, sink in self.held.items() if sink.live(logged_ms)}
+        copy.held = self._held_at(logged_ms)
         copy._undecided = deque(each for each in self._undecided if each.at <= offset)
         return copy
 

@@ -176,3 +176,21 @@ def test_w4_the_lease_counts_by_the_clock_of_the_log() -> None:
     assert list(fold.known(LEASE + 1)) == [] and fold.upto(1, LEASE + 1).held == {}
     fold.purge(LEASE + 1)
     assert fold.held == {}
+
+
+def test_w3_a_sink_is_kept_for_a_record_that_is_not_decided_yet() -> None:
+    """The clock of what is committed may be past a lease that an older record, which is not decided, renews."""
+    author = SinkAuthor()
+    author.opening()
+    author.sink("a", 3, Mark(4, ()))
+    author.sink("a", 4, Join(0))
+    author.data(logged_ms=LEASE + 1)
+    log = Log(table=FOLDS)
+    for entry in author.entries:
+        log.append(entry)
+    log.decide(1)
+    [fold] = [fold for fold in log.folds if isinstance(fold, Sinks)]
+    fold.purge(LEASE + 1)
+    for each in (fold, fold.upto(3, LEASE + 1)):
+        each.decide(3, lambda at: None)
+        assert (each.held["a"].marked, each.held["a"].joined, each.held["a"].parts) == (3, 1, 4)
